@@ -21,6 +21,8 @@ pub struct Told {
     pub upstream: Option<Arc<str>>,
     /// What the shared cache did, where the route has one.
     pub cache: Option<&'static str>,
+    /// The number of its trace, where requests are traced.
+    pub trace: Option<u128>,
 }
 
 /// What was sent of a response.

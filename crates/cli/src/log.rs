@@ -3,6 +3,7 @@
 //! Clients can cause lines, so their number is bounded for every call site in the code. The bound is kept here, so that
 //! no call site can forget it.
 
+mod json;
 mod target;
 
 use std::{
@@ -10,7 +11,7 @@ use std::{
     fmt,
     hash::Hash,
     sync::{Mutex, PoisonError},
-    time::Instant,
+    time::{Instant, SystemTime},
 };
 
 use tracing::{Event, Level, Subscriber, callsite::Identifier, level_filters::LevelFilter};
@@ -77,19 +78,27 @@ where
 {
     fn format_event(&self, context: &FmtContext<'_, S, N>, mut to: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let metadata = event.metadata();
+        let mut left_out = 0;
         if *metadata.level() <= Level::INFO {
             let mut call_sites = self.call_sites.lock().unwrap_or_else(PoisonError::into_inner);
             match call_sites.admit(metadata.callsite(), Instant::now()) {
                 None => return Ok(()),
-                Some(0) => {}
-                Some(1) => writeln!(to, "(one line like the next was left out)")?,
-                Some(left_out) => writeln!(to, "({left_out} lines like the next were left out)")?,
+                Some(number) => left_out = number,
             }
+        }
+        let form = target::form();
+        if form == Form::Json {
+            return to.write_str(&json::line(event, SystemTime::now(), left_out));
+        }
+        match left_out {
+            0 => {}
+            1 => writeln!(to, "(one line like the next was left out)")?,
+            left_out => writeln!(to, "({left_out} lines like the next were left out)")?,
         }
         // A terminal has colours, of which a file and a receiver know nothing.
         let mut text = String::new();
-        match target::form() {
-            Form::Terminal => return self.lines.format_event(context, to, event),
+        match form {
+            Form::Terminal | Form::Json => return self.lines.format_event(context, to, event),
             Form::Lines => self.lines.format_event(context, Writer::new(&mut text), event)?,
             Form::Messages => self.messages.format_event(context, Writer::new(&mut text), event)?,
         }

@@ -110,7 +110,12 @@ async fn probe_all(
 ) -> (Vec<Probed>, Option<String>) {
     let settings = Settings { ceiling: args.ceiling, seconds: args.seconds_per_rate, least: args.least_requests };
     let mut all = Vec::new();
-    for target in targets {
+    // Of each resource that is still to come.
+    let knee_s = if args.knee { search::knee_s(settings) } else { 0.0 };
+    let searches = args.search.searches();
+    let target_s = searches.iter().map(|by| search::whole_s(*by, settings)).sum::<f64>() + knee_s;
+    for (number, target) in targets.iter().enumerate() {
+        let others_s = (targets.len() - number - 1) as f64 * target_s;
         let name = &target.resource;
         let page = match pages(target) {
             Ok(page) => page,
@@ -152,7 +157,9 @@ async fn probe_all(
             searches: Vec::new(),
             knee: Vec::new(),
         };
-        for by in args.search.searches() {
+        for (at, &by) in searches.iter().enumerate() {
+            let after_s: f64 = searches[at + 1..].iter().map(|by| search::whole_s(*by, settings)).sum();
+            progress.later(others_s + knee_s + after_s);
             match search::search(&page, name, by, settings, &limits, progress).await {
                 Ok(searched) => probed.searches.push(searched),
                 Err(error) => return (all, Some(error.to_string())),
@@ -165,6 +172,7 @@ async fn probe_all(
         }
         let mut halted = None;
         if let Some(found) = probed.found().filter(|_| args.knee) {
+            progress.later(others_s);
             (probed.knee, halted) = search::knee(&page, name, found.window, settings, &limits, progress).await;
         }
         all.push(probed);

@@ -307,7 +307,7 @@ fn hand_over(handle: &Handle, stopping: &AtomicBool) -> bool {
 }
 
 fn open_error_log(config: &Config) -> Result<OpenedLog, Failure> {
-    log::open(config.error_log.as_ref()).map_err(Failure::Run)
+    log::open(&config.error_log).map_err(Failure::Run)
 }
 
 fn reload(handle: &Handle, kept: &KeptRate, args: &Overrides) -> Result<(), Failure> {

@@ -54,6 +54,7 @@ const DOORS: &[(&str, &[&str])] = &[
             "serpent-proxy-protocol",
             "serpent-recent",
             "serpent-rewrites",
+            "serpent-traces",
         ],
     ),
     ("serpent-access-log", &[]),
@@ -75,6 +76,7 @@ const DOORS: &[(&str, &[&str])] = &[
     ("serpent-proxy-protocol", &[]),
     ("serpent-recent", &[]),
     ("serpent-rewrites", &["serpent-classify"]),
+    ("serpent-traces", &[]),
     ("serpent-upstream", &["serpent-bodies", "serpent-heads", "serpent-http1", "serpent-proxy-protocol"]),
     ("serpent-simulator", &["serpent-scheduler", "serpent-workload"]),
     // The lab imports nothing from the server that it measures: it runs `serpent` as a program.

@@ -232,3 +232,29 @@ fn who_interrupts_it_is_obeyed() {
     assert!(stdout(&output).contains("Nothing is written."), "{}", stdout(&output));
     assert_eq!(shop.now(), shop.text);
 }
+
+#[test]
+fn it_says_how_long_it_takes_on_a_terminal_and_elsewhere() {
+    let site = Site::start("200 OK");
+    let shop = Shop::of(&site);
+    let flags = ["--ceiling", "4", "--least-requests", "1", "--seconds-per-rate", "0.1", "--dry-run"];
+    let said = stderr(&shop.probe_in_peace(&flags));
+    let first = said.lines().find(|line| line.contains("1/s:")).unwrap_or_default();
+    assert!(first.contains("; at most ") && first.ends_with(" left"), "{said}");
+    assert!(!said.contains('\r') && !said.contains('\x1b'), "no bar: {said:?}");
+
+    let line = format!("{} probe {} {}", env!("CARGO_BIN_EXE_serpent"), shop.file().display(), flags.join(" "));
+    let mut script = Command::new("script");
+    script.args(["-q", "-e", "-c", &line, "/dev/null"]).stdin(Stdio::null()).env("TERM", "xterm");
+    let output = match script.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            assert!(std::env::var_os("CI").is_none(), "`script` is missing: install bsdutils");
+            return eprintln!("SKIPPED: `script` is missing");
+        }
+        output => output.unwrap(),
+    };
+    let said = stdout(&output);
+    // The bar stands in one line of the terminal, and goes at the end.
+    assert!(said.contains('\r') && said.contains("disk, doubling: 1/s "), "{said:?}");
+    assert!(said.contains(" of 2, at most ") && said.contains("second"), "{said:?}");
+}

@@ -20,6 +20,7 @@ use tokio::{
     sync::{Semaphore, mpsc, watch},
     time::{Instant, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
 use self::{access::Peer, events::Events};
 use crate::{pipeline::guard::Switch, start_error::StartError, state::ServerState, tls::Tls};
@@ -54,6 +55,8 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(60);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes that a connection may hold of requests and of answers: the largest body is 64 KiB.
 const BUFFER_BYTES: usize = 96 * 1024;
+/// Time until spans go to another collector after a reload. Until then they wait.
+const TRACES_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two checks of the classes' objectives.
 const OBJECTIVE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -140,9 +143,14 @@ impl Background {
                 tokio::spawn(watch_objectives(self.state.clone()));
                 let (told, readings) = watch::channel(());
                 tokio::spawn(live::watch(self.state.clone(), told));
+                let stopping = CancellationToken::new();
+                let exporting = tokio::spawn(export_traces(self.state.clone(), stopping.clone()));
                 tokio::spawn(admin(self.state, self.sockets, readings));
                 // Also ends when the sender is dropped.
                 let _ = stopped.await;
+                // The last spans; the exporter has a limit in time.
+                stopping.cancel();
+                let _ = exporting.await;
             });
             runtime.shutdown_background();
         })?;
@@ -209,6 +217,34 @@ async fn obtain_certificates(state: Arc<ServerState>) {
         tokio::select! {
             () = acme.drive() => {}
             () = replaced => {}
+        }
+    }
+}
+
+/// Sends the spans of requests to the collector of the configuration in force, whichever that is.
+async fn export_traces(state: Arc<ServerState>, stopping: CancellationToken) {
+    let mut interval = tokio::time::interval(TRACES_INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    while !stopping.is_cancelled() {
+        let traces = state.snapshot.load().traces.clone();
+        let is_in_force = || match (&state.snapshot.load().traces, &traces) {
+            (Some(now), Some(traces)) => now.is(traces),
+            (now, traces) => now.is_none() && traces.is_none(),
+        };
+        let replaced = async {
+            while is_in_force() {
+                interval.tick().await;
+            }
+        };
+        let ends = async {
+            tokio::select! {
+                () = replaced => {}
+                () = stopping.cancelled() => {}
+            }
+        };
+        match &traces {
+            Some(traces) => traces.drive(ends).await,
+            None => ends.await,
         }
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Metrics {
     pub(crate) lease_failures: AtomicU64,
     /// Requests under limits, of which other gateways were told.
     pub(crate) limit_requests_told: AtomicU64,
+    /// What happened to the spans of traces.
+    pub(crate) spans: Arc<traces::Counts>,
     /// Tasks that must never end, and did.
     pub(crate) tasks_restarted: Arc<AtomicU64>,
     /// What the page of the admin address shows of the last hour.
@@ -72,6 +74,7 @@ impl Metrics {
             lease_asks: AtomicU64::new(0),
             lease_failures: AtomicU64::new(0),
             limit_requests_told: AtomicU64::new(0),
+            spans: Arc::default(),
             tasks_restarted: Arc::default(),
             history: Mutex::default(),
             slowest: Slowest::default(),
@@ -162,7 +165,8 @@ mod tests {
     fn a_response_is_counted_once_in_its_bucket() {
         let metrics = WorkerMetrics::default();
         let ended = tokio::time::Instant::now();
-        let outcome = SendOutcome { body_bytes: 7, complete: false, send_time: Duration::ZERO, ended, slowdown: None };
+        let (send_time, first) = (Duration::ZERO, None);
+        let outcome = SendOutcome { body_bytes: 7, complete: false, send_time, first, ended, slowdown: None };
         for (us, bucket) in [(0, 0), (100, 0), (101, 1), (60_000_000, 15), (60_000_001, 16)] {
             let before = metrics.response_time[bucket].load(Relaxed);
             metrics.record(StatusCode::NOT_FOUND, &outcome, Duration::from_micros(us));

@@ -38,6 +38,7 @@ mod origin;
 mod presence;
 mod record;
 mod site;
+mod spans;
 pub(crate) mod target;
 pub(crate) mod transform;
 
@@ -83,6 +84,8 @@ async fn run(mut request: RequestContext, snapshot: Arc<ConfigSnapshot>) -> Resp
             response = Box::pin(error_page::put(files, page, response)).await;
         }
     }
+    let (route, class) = (snapshot.sites.route_name(request.site, request.route), request.record.counters.name());
+    request.record.spans.is_of(route, request.verdict.client, class);
     if let Some(compressing) = finish::finish(&mut request, &snapshot, &mut response) {
         compressing.finish(&mut response).await;
     }
@@ -144,7 +147,10 @@ async fn ask_origin(
 ) -> Result<Answer, Failure> {
     let body = body::take(request, snapshot, routed.route).await?;
     let admitted = admission::wait(request, snapshot, routed.route, body).await?;
-    origin::answer(request, snapshot, routed, admitted).await
+    request.record.spans.asks(request.now, &routed.route.origin);
+    let answer = origin::answer(request, snapshot, routed, admitted).await;
+    request.record.spans.is_answered();
+    answer
 }
 
 /// The end of a request that guards do not let go on.

@@ -22,6 +22,7 @@ use tokio::sync::{
     mpsc::{UnboundedReceiver, UnboundedSender},
 };
 use tokio_util::sync::CancellationToken;
+use traces::Traces;
 
 use crate::{
     admission::Admission,
@@ -108,7 +109,9 @@ impl Server {
         let mut log = None;
         start_writer(&mut log, &opened, &metrics)?;
         let logs = log.as_mut().map_or_else(Logs::default, |writer| writer.replace(opened));
-        let snapshot = ConfigSnapshot::new(&config, Cache::new(config.cache), tickets.clone(), logs, None)?;
+        let traces = open_traces(&config, &metrics, None)?;
+        let cache = Cache::new(config.cache);
+        let snapshot = ConfigSnapshot::new(&config, cache, tickets.clone(), logs, traces, None)?;
         let (senders, commands): (Vec<_>, Vec<_>) =
             (0..workers).map(|_| tokio::sync::mpsc::unbounded_channel()).unzip();
         let mut bound = Vec::new();
@@ -308,7 +311,9 @@ impl Inner {
             false => Cache::new(config.cache),
         };
         let before = state.snapshot.load_full();
-        let mut snapshot = ConfigSnapshot::new(&config, cache, state.tickets.clone(), Logs::default(), Some(&before))?;
+        let traces = open_traces(&config, &state.metrics, before.traces.as_ref())?;
+        let (tickets, logs) = (state.tickets.clone(), Logs::default());
+        let mut snapshot = ConfigSnapshot::new(&config, cache, tickets, logs, traces, Some(&before))?;
         let mut control = self.control.lock();
         if control.bound.is_empty() {
             control.late = snapshot.started.workers;
@@ -397,6 +402,15 @@ fn bind(
 
 fn open_logs(config: &Config) -> Result<Opened, StartError> {
     Opened::open(config.logs()).map_err(|OpenError { log, error }| StartError::AccessLog { target: log.target, error })
+}
+
+/// Where spans go. The old way stays, with the spans on it, unless something has changed.
+fn open_traces(config: &Config, metrics: &Metrics, before: Option<&Traces>) -> Result<Option<Traces>, StartError> {
+    let Some(config) = &config.tracing else { return Ok(None) };
+    match before.filter(|before| before.config() == config && config.ca.is_none()) {
+        Some(before) => Ok(Some(before.clone())),
+        None => Traces::open(config, metrics.spans.clone()).map(Some).map_err(StartError::Tracing),
+    }
 }
 
 /// Starts the thread that writes logs, if there are any, and it does not run.

@@ -250,6 +250,11 @@ impl Sites {
         &route.map_or(otherwise, |number| &routes[number]).transforms
     }
 
+    /// The name of a route.
+    pub(crate) fn route_name(&self, site: usize, route: Option<usize>) -> Option<&str> {
+        Some(&self.routes(site)[route?].config.name)
+    }
+
     /// What the pages of a route let clients load early, where clients are told of it.
     pub(crate) fn early_hints(&self, site: usize, route: Option<usize>) -> Option<&EarlyHints> {
         self.routes(site)[route?].early_hints.as_deref()

@@ -61,6 +61,8 @@ pub enum StartError {
         /// What the system says.
         error: io::Error,
     },
+    /// `tracing`: the authorities for the collector cannot be used.
+    Tracing(traces::OpenError),
     /// `uplink`: it cannot be driven as configured.
     Uplink(UplinkError),
     /// Classes and shares contradict each other.
@@ -97,6 +99,7 @@ impl fmt::Display for StartError {
                 write!(f, "listen: TLS is asked for on {address}, but no site has a certificate (tls_cert, tls_key)")
             }
             Self::AccessLog { target, error } => write!(f, "access_log: cannot open {target}: {error}"),
+            Self::Tracing(error) => write!(f, "tracing: {error}"),
             Self::Uplink(error) => write!(f, "uplink: {error}"),
             Self::Classes(error) => write!(f, "class, admission: {error}"),
             Self::Classifier(error) => write!(f, "{}: {}", error.path.display(), error.message),

@@ -17,6 +17,7 @@ use recent::changes::Changes;
 use rustls::server::ProducesTickets;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use traces::Traces;
 
 use crate::{
     admin::{history::Undo, token::Token},
@@ -116,6 +117,8 @@ pub(crate) struct ConfigSnapshot {
     /// Certificates that an authority is asked for.
     pub(crate) acme: Option<Acme>,
     pub(crate) logs: Logs,
+    /// Where the spans of requests go, if anywhere.
+    pub(crate) traces: Option<Traces>,
     pub(crate) classes: Classes,
     /// The classes' names, for the log.
     pub(crate) names: Vec<Arc<str>>,
@@ -146,6 +149,7 @@ impl ConfigSnapshot {
         cache: Cache,
         tickets: Option<Arc<dyn ProducesTickets>>,
         logs: Logs,
+        traces: Option<Traces>,
         before: Option<&Self>,
     ) -> Result<Self, StartError> {
         let before_acme = before.and_then(|before| before.acme.as_ref());
@@ -212,6 +216,7 @@ impl ConfigSnapshot {
             tls,
             acme,
             logs,
+            traces,
             classifier: Arc::new(Classifier::new(&classes).map_err(StartError::Classifier)?),
             admission,
             uplink_generation: before.map_or(0, |before| before.uplink_generation),

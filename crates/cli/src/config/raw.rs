@@ -9,8 +9,8 @@ use toml::Spanned;
 use super::{
     section::{Section, sections},
     written::{
-        FileOrTable, OnOrTable, OrOff, OrText, Pairs, RawCutoffs, RawExpires, Setting, TextOr, Values, ValuesByName,
-        WindowOrTable, Written, one_or_more,
+        FileOrTable, OnOrTable, OrOff, OrText, Pairs, RawCacheControl, RawCutoffs, RawExpires, Setting, TextOr, Values,
+        ValuesByName, WindowOrTable, Written, one_or_more,
     },
 };
 
@@ -36,6 +36,7 @@ sections! {
         shared_cache: RawSharedCache,
         access_log: RawAccessLog,
         error_log: RawErrorLog,
+        tracing: RawTracing,
         files: RawFiles,
         compression: RawCompression,
         acme: RawAcme,
@@ -112,6 +113,18 @@ sections! {
     /// `[error-log]`
     RawErrorLog {
         target: Setting,
+        format: Setting,
+    }
+
+    /// `[tracing]`
+    RawTracing {
+        endpoint: Setting,
+        sample: Setting,
+        parents: Setting,
+        service_name: Setting,
+        collector_headers: Option<Pairs>,
+        ca: Setting,
+        interval: Setting,
     }
 
     /// `[files]` and `[site.files]`
@@ -559,15 +572,6 @@ sections! {
         lifetime: Setting,
         secure: Option<bool>,
     }
-}
-
-/// One rule of `cache-control`.
-#[derive(Clone, Debug, Deserialize)]
-#[cfg_attr(test, derive(serde::Serialize))]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct RawCacheControl {
-    pub pattern: Spanned<String>,
-    pub value: Spanned<String>,
 }
 
 impl OrText for RawCgi {

@@ -28,6 +28,7 @@ mod routes;
 mod rules;
 mod sites;
 mod targets;
+mod tracing;
 mod uplink;
 mod upstreams;
 
@@ -137,6 +138,7 @@ pub fn resolve(
         },
         access_log: r.logs.server.clone(),
         error_log: r.error_log(raw),
+        tracing: r.tracing(raw),
         admin,
         admin_token,
         acme,

@@ -52,6 +52,7 @@ fn the_example_has_every_setting_and_says_the_defaults() {
         "default-class",
         "keys",
         "session",
+        "tracing.ca",
         "users",
         "site.access-log",
         "site.client-ca",
@@ -116,6 +117,7 @@ const SECTIONS: &[&str] = &[
     "shared-cache",
     "access-log",
     "error-log",
+    "tracing",
     "files",
     "compression",
     "acme",
@@ -222,6 +224,22 @@ fn a_whole_file_means_what_it_says() {
     assert!(config.sites[0].files.cache_control[0].pattern.is_match("assets/a.js"));
     assert!(!config.sites[0].files.cache_control[0].pattern.is_match("assets/a/b.js"), "`*` ends at a slash");
     assert_eq!(config.sites[0].files.mime_types, [("foo".to_owned(), "a/b".to_owned())]);
+}
+
+#[test]
+fn spans_go_where_the_file_says() {
+    let config = load_text(&format!(
+        "[tracing]\nendpoint = \"https://otlp.example\"\nsample = \"2.5%\"\nparents = \"none\"\nservice-name = \"shop\"\n\
+         collector-headers = {{ Authorization = \"Bearer secret\" }}\ninterval = \"1s\"\n{SITE}"
+    ));
+    let config = config.unwrap_or_else(|said| panic!("{said}"));
+    assert!(!format!("{config:?}").contains("secret"));
+    let tracing = config.tracing.unwrap();
+    assert_eq!(tracing.endpoint.to_string(), "https://otlp.example/v1/traces");
+    assert_eq!((tracing.sample, tracing.parents), (0.025, server::config::TraceParents::None));
+    assert_eq!((tracing.service_name.as_str(), tracing.interval), ("shop", std::time::Duration::from_secs(1)));
+    assert_eq!(tracing.headers[0].0, "authorization");
+    assert!(load_text(&format!("[tracing]\nsample = \"1%\"\n{SITE}")).unwrap().tracing.is_none(), "no collector");
 }
 
 #[test]
@@ -393,7 +411,17 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[access-log]\ntarget = \"syslog:tag=a b\"\n", ":2:10", "`a b` is no tag"),
     ("[error-log]\ntarget = \"off\"\n", ":2:10", "`--log off`"),
     ("[error-log]\ntarget = \"no/folder/log\"\n", ":2:10", "of the error log does not exist"),
+    ("[error-log]\nformat = \"xml\"\n", ":2:10", "`xml` is not one of `text`, `json`"),
     ("[access-log]\ntarget = \"a.log\"\n[error-log]\ntarget = \"a.log\"\n", ":4:10", "a.log is an access log already"),
+    ("[tracing]\nendpoint = \"collector:4317\"\n", ":2:12", "is not the address of a collector"),
+    ("[tracing]\nendpoint = \"http://a:b@c\"\n", ":2:12", "has no account in it"),
+    ("[tracing]\nsample = 2\n", ":2:10", "give percent from 0 to 100"),
+    ("[tracing]\nparents = \"some\"\n", ":2:11", "`some` is not one of `trusted`, `all`, `none`"),
+    ("[tracing]\nservice-name = \"\"\n", ":2:16", "has 1 to 255 characters"),
+    ("[tracing]\ncollector-headers = { \"a b\" = \"c\" }\n", ":2:23", "`a b`"),
+    ("[tracing]\ncollector-headers = { Host = \"c\" }\n", ":2:23", "always that of the collector"),
+    ("[tracing]\nca = \"no.pem\"\n", ":2:6", "no.pem"),
+    ("[tracing]\ninterval = \"0s\"\n", ":2:12", "above zero"),
     ("[files]\nindex = [\"a/b\"]\n", ":2:10", "is not a file name"),
     ("[files]\nlisting = \"yes\"\n", ":2:11", "`listing` is a text here, expected `true` or `false`"),
     ("[files]\nsymlinks = \"some\"\n", ":2:12", "`some` is not one of `never`"),

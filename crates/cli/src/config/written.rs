@@ -57,6 +57,15 @@ pub enum OnOrTable<T> {
 #[cfg_attr(test, derive(serde::Serialize), serde(transparent))]
 pub struct RawExpires(pub OrOff<Pairs>);
 
+/// One rule of `cache-control`.
+#[derive(Clone, Debug, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RawCacheControl {
+    pub pattern: Spanned<String>,
+    pub value: Spanned<String>,
+}
+
 /// `access-log` of a site or a route: a file, or a table.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(serde::Serialize), serde(transparent))]

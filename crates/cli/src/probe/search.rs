@@ -1,6 +1,6 @@
 //! Runs the search: the scheduler's state machine chooses the rates, and this module measures them.
 
-use scheduler::control::{Found, Probing, ProbingError, ProbingSettings, Search, Step, Stop};
+use scheduler::control::{Found, Measured, Probing, ProbingError, ProbingSettings, Search, Step, Stop};
 
 use super::{
     load::{self, ClosedLoop, Halt, Limits, Page, Plan, RateMeasurement},
@@ -10,6 +10,9 @@ use super::{
 /// Number of measurements for each number at once. It gives a median, and spreads changes of the site over
 /// all numbers.
 pub const REPEATS: usize = 3;
+
+/// Numbers of requests at once that are measured around a window.
+const KNEE_NUMBERS: usize = 3;
 
 /// Settings of a search.
 #[derive(Clone, Copy, Debug)]
@@ -71,11 +74,17 @@ pub async fn search(
         match probing.poll_step() {
             Step::Measure { per_second } => {
                 let plan = Plan::new(per_second, settings.seconds, settings.least);
+                progress.at_most(at_most_s(&probing, settings));
                 progress.begin(&format!("{name}, {by}: {per_second}/s"), u64::from(plan.requests()));
                 match load::at_rate(page, plan, &limits, &|ended| progress.at(ended)).await {
                     Ok(rate) => {
-                        progress.say(&said(name, by, &rate));
                         probing.handle_measured(&rate.measured);
+                        progress.at_most(at_most_s(&probing, settings));
+                        let left = match probing.poll_step() {
+                            Step::Measure { .. } => progress.left().map(|left| format!("; {left}")).unwrap_or_default(),
+                            Step::Done(_) | Step::Stopped { .. } => String::new(),
+                        };
+                        progress.say(&(said(name, by, &rate) + &left));
                         rates.push(rate);
                     }
                     Err(halt) => break End::Halted(halt, probing.best()),
@@ -87,6 +96,41 @@ pub async fn search(
     };
     progress.end();
     Ok(Searched { search: by, rates, end })
+}
+
+/// How long a whole search takes at most, in seconds.
+pub fn whole_s(by: Search, settings: Settings) -> f64 {
+    Probing::new(ProbingSettings::new(by, settings.ceiling)).map_or(0.0, |probing| at_most_s(&probing, settings))
+}
+
+/// How long the measurements around a window take, in seconds.
+pub fn knee_s(settings: Settings) -> f64 {
+    (KNEE_NUMBERS * REPEATS) as f64 * settings.seconds
+}
+
+/// How long a search takes at most from here on, in seconds. The search is played to its end with sites of any capacity; one
+/// that never measures the same twice may take longer.
+fn at_most_s(probing: &Probing, settings: Settings) -> f64 {
+    let play = |capacity: u32| {
+        let (mut probing, mut seconds) = (probing.clone(), 0.0);
+        while let Step::Measure { per_second } = probing.poll_step() {
+            let plan = Plan::new(per_second, settings.seconds, settings.least);
+            seconds += f64::from(plan.requests()) / f64::from(per_second);
+            let keeps_up = per_second <= capacity;
+            let sent = u64::from(plan.counted);
+            let answered = if keeps_up { sent } else { 0 };
+            let measured = Measured { sent, answered, errors: 0, service_ns: 1, running: 1.0, grew: !keeps_up };
+            probing.handle_measured(&measured);
+        }
+        seconds
+    };
+    // The longest way leads to just below a power of two, or to the highest rate.
+    let below =
+        std::iter::successors(Some(1_u32), |rate| rate.checked_mul(2)).take_while(|rate| *rate < settings.ceiling);
+    let ends = below
+        .flat_map(|rate| [rate, rate.saturating_mul(2) - 1])
+        .chain((0..4).map(|below| settings.ceiling.saturating_sub(below)));
+    ends.map(|capacity| play(capacity.min(settings.ceiling))).fold(0.0, f64::max)
 }
 
 fn said(name: &str, by: Search, rate: &RateMeasurement) -> String {
@@ -150,7 +194,7 @@ pub async fn knee(
     limits: &Limits,
     progress: &Progress,
 ) -> (Vec<AtOnce>, Option<Halt>) {
-    let numbers = [window.saturating_sub(1), window, window.saturating_add(2)];
+    let numbers: [u32; KNEE_NUMBERS] = [window.saturating_sub(1), window, window.saturating_add(2)];
     let mut all: Vec<AtOnce> =
         numbers.into_iter().filter(|&it| it > 0).map(|at_once| AtOnce { at_once, times: Vec::new() }).collect();
     let lasts = std::time::Duration::from_secs_f64(settings.seconds);
@@ -163,6 +207,8 @@ pub async fn knee(
         }
         for place in places {
             let at_once = all[place].at_once;
+            let done = all.iter().map(|at_once| at_once.times.len()).sum::<usize>();
+            progress.at_most((all.len() * REPEATS - done) as f64 * settings.seconds);
             progress.begin(&format!("{name}: {at_once} at once, {} of {REPEATS}", turn + 1), 0);
             match load::at_once(page, at_once, lasts, &limits).await {
                 Ok(ClosedLoop { errors: Some(error), .. }) => {
@@ -183,4 +229,29 @@ pub async fn knee(
     }
     progress.end();
     (all, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_site_takes_longer_than_was_said_at_any_step() {
+        let settings = Settings { ceiling: 200, seconds: 20.0, least: 40 };
+        for (by, capacity) in Search::ALL.into_iter().flat_map(|by| (0..=200).map(move |capacity| (by, capacity))) {
+            let mut probing = Probing::new(ProbingSettings::new(by, settings.ceiling)).unwrap();
+            let (mut seconds, mut said) = (0.0, Vec::new());
+            while let Step::Measure { per_second } = probing.poll_step() {
+                said.push(seconds + at_most_s(&probing, settings));
+                let plan = Plan::new(per_second, settings.seconds, settings.least);
+                seconds += f64::from(plan.requests()) / f64::from(per_second);
+                let (sent, grew) = (u64::from(plan.counted), per_second > capacity);
+                let answered = if grew { 0 } else { sent };
+                probing.handle_measured(&Measured { sent, answered, errors: 0, service_ns: 1, running: 1.0, grew });
+            }
+            for end in said {
+                assert!(seconds <= end + 1e-6, "{by}, {capacity} a second: {seconds} s, and at most {end} s was said");
+            }
+        }
+    }
 }

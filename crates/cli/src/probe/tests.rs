@@ -123,7 +123,7 @@ fn stop() -> Arc<AtomicBool> {
 }
 
 async fn probed(flags: &[&str], site: &Arc<Station>) -> (Vec<Probed>, Option<String>) {
-    probe_all(&args(flags), &[target("disk")], &|_| Ok(site.page()), &stop(), &Progress::Nowhere).await
+    probe_all(&args(flags), &[target("disk")], &|_| Ok(site.page()), &stop(), &Progress::nowhere()).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -296,7 +296,7 @@ async fn who_interrupts_it_keeps_what_was_found() {
         Ok(page)
     };
     let targets = [target("disk"), target("cpu")];
-    let (probed, failed) = probe_all(&args(&[]), &targets, &pages, &stop, &Progress::Nowhere).await;
+    let (probed, failed) = probe_all(&args(&[]), &targets, &pages, &stop, &Progress::nowhere()).await;
     assert!(failed.unwrap().contains("interrupted"));
     assert_eq!(probed.iter().map(|it| it.found().is_some()).collect::<Vec<_>>(), [true, false]);
     let End::Halted(Halt::Interrupted, Some(best)) = &probed[1].searches[0].end else { panic!("{probed:?}") };

@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use scheduler::{Order, admission::Late, control, share::Policy};
-use server::config::{Enforce, ForwardedField, LogFormat, SymlinkPolicy};
+use server::config::{Enforce, ForwardedField, LogFormat, MessageFormat, SymlinkPolicy, TraceParents};
 
 use crate::spelling::like;
 
@@ -86,6 +86,19 @@ impl Named for LogFormat {
     const NAMED: &'static [(Self, &'static str, &'static str)] = &[
         (Self::Combined, "combined", "NCSA combined, followed by class, response time and slowdown"),
         (Self::Json, "json", "One JSON object a line"),
+    ];
+}
+
+impl Named for MessageFormat {
+    const NAMED: &'static [(Self, &'static str, &'static str)] =
+        &[(Self::Text, "text", "A line for people"), (Self::Json, "json", "One JSON object a line")];
+}
+
+impl Named for TraceParents {
+    const NAMED: &'static [(Self, &'static str, &'static str)] = &[
+        (Self::Trusted, "trusted", "That of trusted proxies"),
+        (Self::All, "all", "That of every client"),
+        (Self::None, "none", "Nobody's: each request begins a trace"),
     ];
 }
 

@@ -11,6 +11,7 @@ mod named;
 mod programs;
 mod rules;
 mod slots;
+mod traces;
 mod tunnels;
 
 use std::{

@@ -168,3 +168,32 @@ fn messages_go_to_a_file_that_is_opened_anew() {
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.contains("INFO") && text.contains("stopping after the last response"), "{text}");
 }
+
+#[test]
+fn messages_are_objects_at_every_target() {
+    let folder = site();
+    let syslog = receiver(&folder.path().join("log"));
+    let read = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|_| panic!("{line}"));
+    for target in ["-", "error.log", "syslog:server=unix:LOG"] {
+        let target = target.replace("LOG", folder.path().join("log").to_str().unwrap());
+        let (serpent, path) =
+            start(folder.path(), &format!("error-log = {{ target = \"{target}\", format = \"json\" }}\n"));
+        fs::write(path, "workers = 0\n").unwrap();
+        serpent.signal(Signal::HUP);
+        let line = match target.split(':').next() {
+            Some("-") => serpent.wait_for_stderr("is not a number of workers"),
+            Some("syslog") => next(&syslog).split_once("]: ").unwrap().1.to_owned(),
+            _ => {
+                let file = folder.path().join("error.log");
+                while !fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')) {
+                    std::thread::yield_now();
+                }
+                fs::read_to_string(file).unwrap()
+            }
+        };
+        let message = read(line.lines().last().unwrap());
+        assert_eq!((&message["level"], &message["target"]), (&"error".into(), &"serpent::serve".into()), "{message}");
+        assert!(message["message"].as_str().unwrap().contains("`0` is not a number of workers"), "{message}");
+        assert!(message["time"].as_str().unwrap().ends_with('Z') && message["fields"].is_object(), "{message}");
+    }
+}

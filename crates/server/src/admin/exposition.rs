@@ -91,6 +91,8 @@ impl Sample {
         let ends = snapshot.tls.iter().flat_map(|tls| tls.ends());
         let certificate_ends =
             ends.map(|(site, end_s)| (certificates::site_name(&snapshot, site).to_owned(), end_s)).collect();
+        let traced = &metrics.spans;
+        let spans = |count: &std::sync::atomic::AtomicU64| count.load(Relaxed);
         let counters = vec![
             ("responses_incomplete", "Responses cut off, by the client or by us", sum(|worker| &worker.incomplete)),
             (
@@ -134,6 +136,14 @@ impl Sample {
                 "Messages that the error log did not take",
                 access_log::messages_dropped().load(Relaxed),
             ),
+            ("trace_spans_exported", "Spans that the collector has taken", spans(&traced.exported)),
+            (
+                "trace_spans_dropped",
+                "Spans that found no room, because the collector is slow or gone",
+                spans(&traced.dropped),
+            ),
+            ("trace_spans_refused", "Spans that the collector has refused", spans(&traced.refused)),
+            ("trace_export_failures", "Requests to the collector that failed", spans(&traced.failures)),
             ("config_reloads", "Configurations taken over while running", metrics.reloads_ok.load(Relaxed)),
             ("config_reloads_failed", "Configurations refused while running", metrics.reloads_failed.load(Relaxed)),
             ("certificate_reloads", "Changed certificates taken over", metrics.certificate_reloads_ok.load(Relaxed)),

@@ -36,6 +36,7 @@ use http::{HeaderValue, Uri};
 use ipnet::IpNet;
 pub use programs::{CgiConfig, FastCgiAddress, FastCgiConfig, Priority, WorkersConfig};
 pub use rewrites::{BadTarget, Redirect, Rewrite};
+pub use traces::{BadEndpoint, Endpoint as TracesEndpoint, Parents as TraceParents, TracesConfig};
 pub use upstream::{
     ActiveChecks, Balance, CertificateFiles, HashKey, OutlierChecks, PassiveChecks, ProxyVersion, StickyConfig, Times,
     UpstreamAddress, UpstreamConfig, UpstreamServer,
@@ -76,8 +77,10 @@ pub struct Config {
     pub workers: NonZeroUsize,
     /// Where outcomes are written, if anywhere. Sites and routes may choose another log.
     pub access_log: Option<AccessLog>,
-    /// Where messages are written; `None`: to standard error. The program writes them, not the server.
-    pub error_log: Option<LogTarget>,
+    /// Where messages are written. The program writes them, not the server.
+    pub error_log: ErrorLog,
+    /// Where the spans of requests go, if anywhere.
+    pub tracing: Option<TracesConfig>,
     /// Where metrics and status are served, if anywhere. Never on the public addresses.
     pub admin: Option<SocketAddr>,
     /// The file with the token that changes at that address need; `None`: nothing can be changed there.
@@ -99,6 +102,25 @@ impl Config {
         let sites = self.sites.iter().map(|site| (site.access_log.clone(), of_routes(site))).collect();
         LogChoices { server: self.access_log.clone(), sites }
     }
+}
+
+/// Where messages are written, and in which form.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ErrorLog {
+    /// Where; `None`: to standard error.
+    pub target: Option<LogTarget>,
+    /// The form of a message.
+    pub format: MessageFormat,
+}
+
+/// The form of a message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MessageFormat {
+    /// A line for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
 }
 
 /// One address to listen on.

@@ -125,7 +125,8 @@ pin_project_lite::pin_project! {
                 Some(bytes) => bytes == *this.passed_bytes || (*this.passed_bytes == 0 && !asks),
                 None => at_end,
             };
-            this.flow.handle_body_end(*this.id, BodyEnd { bytes: *this.passed_bytes, whole: whole && !*this.failed });
+            let (bytes, first) = (*this.passed_bytes, this.stream.as_ref().and_then(|stream| stream.first));
+            this.flow.handle_body_end(*this.id, BodyEnd { bytes, whole: whole && !*this.failed, first });
         }
     }
 }
@@ -157,6 +158,8 @@ struct StreamBody {
     is_taken: bool,
     /// When the last chunk was handed over; `None`: the framing asked for more since.
     given_at: Option<Instant>,
+    /// When the first chunk was handed over.
+    first: Option<Instant>,
     /// The share of its client's bytes, with the timer to wait for them; `None`: they are not limited.
     limited: Option<(Arc<Share>, Option<Box<Timer>>)>,
 }
@@ -164,7 +167,8 @@ struct StreamBody {
 impl StreamBody {
     fn new(asks: Option<JobId>, share: Option<Arc<Share>>) -> Self {
         let limited = share.map(|share| (share, None));
-        Self { asks, progress: None, chunk_bytes: FIRST_CHUNK_BYTES, is_taken: false, given_at: None, limited }
+        let (chunk_bytes, is_taken) = (FIRST_CHUNK_BYTES, false);
+        Self { asks, progress: None, chunk_bytes, is_taken, given_at: None, first: None, limited }
     }
 
     /// The framing asks for more: the client has opened its window for all that was handed over before.
@@ -195,7 +199,9 @@ impl StreamBody {
     fn handle_given(&mut self, flow: &Flow, bytes: u64) {
         if let Some(progress) = &self.progress {
             progress.handle_given(flow.ahead_bytes().saturating_sub(bytes));
-            self.given_at = Some(Instant::now());
+            let now = Instant::now();
+            self.given_at = Some(now);
+            self.first.get_or_insert(now);
         }
     }
 }

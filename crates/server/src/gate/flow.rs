@@ -91,7 +91,7 @@ pub(crate) struct Burst {
 
 impl Drop for Burst {
     fn drop(&mut self) {
-        self.flow.handle_body_end(self.id, BodyEnd { bytes: 0, whole: true });
+        self.flow.handle_body_end(self.id, BodyEnd { bytes: 0, whole: true, first: None });
     }
 }
 

@@ -33,6 +33,8 @@ pub struct SendOutcome {
     pub complete: bool,
     /// From the moment when the response was ready until the transport took its last byte.
     pub send_time: Duration,
+    /// When the first bytes got leave and were taken; `None`: none were, or an HTTP/2 response had no body.
+    pub first: Option<tokio::time::Instant>,
     /// When the response ended.
     pub ended: tokio::time::Instant,
     /// `send_time` over the time that the bytes need alone at the uplink's rate; `None` where the rate is not known,
@@ -69,6 +71,8 @@ pub(super) struct ActiveResponse {
     began: Instant,
     /// HTTP/1: bytes that the transport took while this response was the first of its connection.
     sent_bytes: u64,
+    /// HTTP/1: when the transport took the first of them.
+    first: Option<tokio::time::Instant>,
     /// HTTP/1 in kernel mode: after so many of them the kernel has to be told of it.
     tell_at_bytes: u64,
     /// Whether the kernel was told of it.
@@ -87,6 +91,8 @@ pub(super) struct BodyEnd {
     pub bytes: u64,
     /// Whether the body came to its proper end.
     pub whole: bool,
+    /// HTTP/2: when its first bytes had leave.
+    pub first: Option<tokio::time::Instant>,
 }
 
 /// A response that begins.
@@ -151,6 +157,7 @@ impl ActiveResponse {
 
     /// HTTP/1: the transport took bytes of this response.
     pub fn handle_sent(&mut self, bytes: u64) {
+        self.first.get_or_insert_with(tokio::time::Instant::now);
         self.sent_bytes += bytes;
     }
 
@@ -165,7 +172,8 @@ impl ActiveResponse {
 
     /// Reports the end of the response. `flushed`: the transport took all bytes that were given to it.
     pub fn finish(self, driver: &Driver, flushed: bool) {
-        let BodyEnd { bytes: body_bytes, whole } = self.body_end.unwrap_or(BodyEnd { bytes: 0, whole: false });
+        let end = self.body_end.unwrap_or(BodyEnd { bytes: 0, whole: false, first: None });
+        let BodyEnd { bytes: body_bytes, whole, first } = end;
         let complete = flushed && whole;
         let ended = tokio::time::Instant::now();
         let send_time = driver.at(ended) - self.began;
@@ -175,7 +183,7 @@ impl ActiveResponse {
         let alone =
             if complete && body_bytes > 0 { driver.time_alone(body_bytes.saturating_add(HEAD_BYTES)) } else { None };
         let slowdown = alone.map(|alone| (send_time.as_secs_f64() / alone.as_secs_f64()).max(1.0));
-        (self.done)(SendOutcome { body_bytes, complete, send_time, ended, slowdown });
+        (self.done)(SendOutcome { body_bytes, complete, send_time, first: self.first.or(first), ended, slowdown });
     }
 }
 
@@ -286,6 +294,7 @@ impl Responses {
             share,
             began,
             sent_bytes: 0,
+            first: None,
             tell_at_bytes: 0,
             is_told: false,
             has_asked: false,

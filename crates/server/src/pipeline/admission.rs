@@ -59,6 +59,7 @@ pub(super) async fn wait(
         client: client_key(request.verdict.client),
         route: route.key,
     };
+    request.record.spans.waits(request.now);
     let slot = presence.during(pin!(snapshot.admission.enter(arrival))).await?.map_err(Failure::Refused)?;
     if slot.waited > Duration::ZERO {
         if presence.has_ended() {
@@ -68,7 +69,8 @@ pub(super) async fn wait(
         request.now = Instant::now();
     }
     request.record.waited = Some(slot.waited);
-    Ok(Admitted { body, pulse, slot: Some(slot.counted(request.record.counters.service_times())), presence })
+    let service_times = request.record.spans.has_slot(request.now, request.record.counters.service_times());
+    Ok(Admitted { body, pulse, slot: Some(slot.counted(service_times)), presence })
 }
 
 fn client_key(client: IpAddr) -> u64 {

@@ -36,9 +36,10 @@ pub(super) async fn take(
         body = body.with_patience(Patience::Idle { time, pulse: pulse.insert(Pulse::default()).clone() });
     }
     // In a box, because few requests have a body.
-    let body = Box::pin(read(body, body_use, limit_bytes, snapshot)).await?;
-    request.now = Instant::now();
-    Ok(TakenBody { body, pulse })
+    let body = Box::pin(read(body, body_use, limit_bytes, snapshot)).await;
+    let began = std::mem::replace(&mut request.now, Instant::now());
+    request.record.spans.body_was_read(began, request.now);
+    Ok(TakenBody { body: body?, pulse })
 }
 
 async fn read(

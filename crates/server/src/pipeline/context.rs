@@ -19,7 +19,7 @@ use limits::{Granted, Permit, Share};
 use scheduler::{admission::Refusal, class::ClassId};
 use tokio::time::Instant;
 
-use super::{answer_body::AnswerBody, guard::Guarded, presence::ClientGone};
+use super::{answer_body::AnswerBody, guard::Guarded, presence::ClientGone, spans::RequestSpans};
 use crate::{
     admission::Refused,
     body::{ClientBody, IncomingBody},
@@ -100,6 +100,8 @@ pub(super) struct RecordContext {
     pub(super) server: Option<Arc<str>>,
     /// What the shared cache did.
     pub(super) cache: Option<&'static str>,
+    /// Its trace, and when its parts began and ended.
+    pub(super) spans: RequestSpans,
 }
 
 impl RecordContext {
@@ -136,7 +138,7 @@ impl RequestContext {
     fn with(
         connection: Arc<Connection>,
         snapshot: &ConfigSnapshot,
-        parts: Box<Parts>,
+        mut parts: Box<Parts>,
         body: Option<ClientBody>,
         refused_line: Option<Box<[u8]>>,
     ) -> Self {
@@ -162,6 +164,7 @@ impl RequestContext {
             refused: None,
             server: None,
             cache: None,
+            spans: RequestSpans::begin(&connection, snapshot, &mut parts),
         };
         let verdict = Verdict {
             class,

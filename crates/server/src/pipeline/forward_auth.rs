@@ -44,8 +44,9 @@ pub(super) async fn ask(
     let path = request.asked.as_ref().or(parts.uri.path_and_query()).map_or("/", |path| path.as_str());
     let path = HeaderValue::from_str(path).map_err(|_| StatusCode::BAD_REQUEST)?;
     // Set when the client's own are gone.
-    let rules =
-        HeaderRules { set: vec![(X_FORWARDED_METHOD, method), (X_FORWARDED_URI, path)], ..HeaderRules::default() };
+    let mut set = vec![(X_FORWARDED_METHOD, method), (X_FORWARDED_URI, path)];
+    set.extend(request.record.spans.traceparent());
+    let rules = HeaderRules { set, ..HeaderRules::default() };
     let outbound = Outbound {
         method: Method::GET,
         path: auth.path.clone(),

@@ -14,6 +14,7 @@ use recent::Slow;
 use super::{
     answer_body::AnswerBody,
     context::{RecordContext, RequestContext},
+    spans::Ended,
 };
 use crate::{
     class_metrics::ClassOutcome,
@@ -69,6 +70,7 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
             refused,
             server,
             cache,
+            spans,
             ..
         } = record;
         let response_time = outcome.ended - started;
@@ -105,11 +107,16 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
                 alone_s: outcome.slowdown.map(|slowdown| outcome.send_time.as_secs_f64() / slowdown),
             });
         }
+        let trace = spans.trace_number();
+        let of_server = server.as_deref();
+        let ended = Ended { started, status, outcome: &outcome, server: of_server, cache, refused };
+        spans.record(&connection.server, &ended);
         if let (Some(entry), Some(log)) = (entry, log) {
             let class = counters.name().clone();
             let SendOutcome { body_bytes, complete, slowdown, .. } = outcome;
             let sent = Sent { body_bytes, complete, slowdown };
-            let told = Told { class, user, waited: waited.unwrap_or_default(), upstream: server, cache };
+            let waited = waited.unwrap_or_default();
+            let told = Told { class, user, waited, upstream: server, cache, trace };
             entry.write(&log, status, sent, response_time, told);
         }
     })

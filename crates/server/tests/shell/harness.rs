@@ -13,7 +13,7 @@ use scheduler::Order;
 use serpent_server::{
     Handle, Server, StartError,
     config::{
-        Access, CacheConfig, Certificate, CertificateFiles, Classes, Config, Cutoffs, Enforce, FilesConfig,
+        Access, CacheConfig, Certificate, CertificateFiles, Classes, Config, Cutoffs, Enforce, ErrorLog, FilesConfig,
         HeaderRules, Limits, Listen, LogChoice, Site, StoreConfig, SymlinkPolicy, UplinkConfig, UplinkRate,
     },
 };
@@ -90,7 +90,8 @@ pub fn config(root: &Path) -> Config {
         proxy_protocol: Vec::new(),
         workers: NonZeroUsize::MIN,
         access_log: None,
-        error_log: None,
+        error_log: ErrorLog::default(),
+        tracing: None,
         admin: None,
         admin_token: None,
         acme: None,

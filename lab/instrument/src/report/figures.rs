@@ -16,7 +16,7 @@ use super::{
     measures,
     model::Report,
     point::{IDEALS, PointReport},
-    published,
+    published::{self, PublishedRow},
 };
 use crate::{
     experiment::{Figure, FigureKind, Measure},
@@ -36,12 +36,73 @@ pub(super) fn plots(report: &Report, run: &RunRecord) -> (Vec<Plot>, Vec<String>
         }
         plots.extend(shown);
     }
+    plots.extend(beside_published(report, &plots));
     if report.simulated.is_some() {
         // A plot may be shown alone, without the report that tells that it was simulated.
         let of_subjects = plots.iter_mut().flat_map(|plot| &mut plot.series).filter(|series| series.kind.is_measured());
         of_subjects.for_each(|series| series.name += ", simulated");
     }
     (plots, refused)
+}
+
+/// Published values that no figure of the experiment draws, beside those of this run: a plot for each measure.
+fn beside_published(report: &Report, drawn: &[Plot]) -> Vec<Plot> {
+    let is_drawn = |row: &PublishedRow| {
+        let of_subject = report.subjects.iter().position(|subject| *subject == row.subject).map(Kind::Published);
+        let of_row = |plot: &Plot| {
+            let has_series = plot.series.iter().any(|series| Some(series.kind) == of_subject);
+            has_series && plot.y.label == measures::name(row.measure)
+        };
+        row.relative_to.is_none() && row.group.is_empty() && drawn.iter().any(of_row)
+    };
+    let measure = |row: &PublishedRow| (row.measure, row.relative_to.clone(), row.group.clone());
+    let (mut measures, mut plots) = (Vec::new(), Vec::new());
+    for row in report.published.iter().filter(|row| !is_drawn(row)) {
+        if !measures.contains(&measure(row)) {
+            measures.push(measure(row));
+        }
+    }
+    for key in measures {
+        let rows: Vec<_> = report.published.iter().filter(|row| measure(row) == key && row.ours.is_some()).collect();
+        let mut categories: Vec<String> = Vec::new();
+        for row in &rows {
+            let label = if row.point.is_empty() { "all" } else { &row.point };
+            if !categories.iter().any(|known| known == label) {
+                categories.push(label.to_owned());
+            }
+        }
+        let place = |row: &PublishedRow| {
+            let label = if row.point.is_empty() { "all" } else { &row.point };
+            categories.iter().position(|known| known == label).map_or(0.0, |place| place as f64)
+        };
+        let (measure, relative_to, group) = key;
+        let over = relative_to.map(|other| format!(" over {other}'s")).unwrap_or_default();
+        let of = if group.is_empty() { String::new() } else { format!(", {group}") };
+        let mut plot = Plot {
+            title: format!("Published beside {}", if report.simulated.is_some() { "simulated" } else { "measured" }),
+            subtitle: String::new(),
+            x: Axis { categories: categories.clone(), ..Axis::default() },
+            y: Axis { label: format!("{}{over}{of}", measures::name(measure)), ..Axis::default() },
+            series: Vec::new(),
+        };
+        for (number, subject) in report.subjects.iter().enumerate() {
+            let of_subject = || rows.iter().filter(|row| row.subject == *subject);
+            let ours = of_subject().filter_map(|row| Some(plot_point(place(row), row.ours.as_ref()?))).collect();
+            let (kind, shape) = (Kind::Measured(number), Shape::Bars);
+            plot.push(Series { name: subject.clone(), kind, shape, points: ours });
+            let published = of_subject().map(|row| published_point(place(row), row)).collect();
+            let (name, kind) = (format!("published for {subject}"), Kind::Published(number));
+            plot.push(Series { name, kind, shape: Shape::Marks, points: published });
+        }
+        plots.push(plot);
+    }
+    plots.retain(Plot::has_values);
+    plots
+}
+
+fn published_point(x: f64, row: &PublishedRow) -> PlotPoint {
+    let (low, high) = published::ends(row.published);
+    PlotPoint { x, y: (low + high) / 2.0, interval: (low < high).then_some((low, high)) }
 }
 
 fn reason(report: &Report, figure: &Figure) -> &'static str {
@@ -183,8 +244,7 @@ impl Maker<'_> {
             });
             let points = rows.filter_map(|row| {
                 let &(x, _) = at.iter().find(|(_, point)| point.label == row.point)?;
-                let (low, high) = published::ends(row.published);
-                Some(PlotPoint { x, y: (low + high) / 2.0, interval: (low < high).then_some((low, high)) })
+                Some(published_point(x, row))
             });
             let (kind, points) = (Kind::Published(number), points.collect());
             all.push(Series { name: format!("published for {subject}"), kind, shape: Shape::Marks, points });

@@ -23,7 +23,7 @@ pub(super) fn page(report: &Report) -> Result<String, LabError> {
         cells: tables::cells(report),
         notes: report.notes().collect(),
         settings: settings(report),
-        short_form: report.short_form(),
+        length: report.length(),
         experiment: toml::to_string_pretty(&report.experiment)
             .unwrap_or_else(|error| format!("# cannot be shown: {error}")),
     };
@@ -56,7 +56,7 @@ struct ReportPage<'a> {
     /// Names of the points that share a setting, and the setting as TOML.
     settings: Vec<(String, &'a str)>,
     experiment: String,
-    short_form: String,
+    length: String,
 }
 
 #[derive(Template)]
@@ -99,17 +99,18 @@ struct Figure {
 
 impl Figure {
     fn new(number: usize, plot: &Plot) -> Self {
-        let of = if plot.subtitle.is_empty() { String::new() } else { format!(" ({})", plot.subtitle) };
-        Self {
-            svg: inline_svg(plot, number),
-            caption: format!("Figure {number}. {}{of}: {}.", plot.title, plot.y.label),
-            numbers: tables::of_plot(plot),
-        }
+        Self { svg: inline_svg(plot, number), caption: caption(plot, number), numbers: tables::of_plot(plot) }
     }
 }
 
+/// The caption of a plot, which has its title in itself.
+pub(crate) fn caption(plot: &Plot, number: usize) -> String {
+    let over = if plot.x.label.is_empty() { String::new() } else { format!(" over {}", plot.x.label) };
+    format!("Figure {number}: {}{over}.", plot.y.label)
+}
+
 /// Converts a text to HTML. Words between backticks become code.
-fn marked(text: &str) -> String {
+pub(crate) fn marked(text: &str) -> String {
     let mut html = String::new();
     let parts: Vec<&str> = text.split('`').collect();
     for (number, part) in parts.iter().enumerate() {

@@ -35,7 +35,7 @@ use std::{
 use clap::Args;
 use serde::Serialize;
 
-pub(crate) use self::html::date;
+pub(crate) use self::html::{caption, date, marked};
 use self::input::RunDir;
 pub use self::{
     cell::{CellReport, Costs, Ideal},

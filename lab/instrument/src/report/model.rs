@@ -65,8 +65,8 @@ pub struct MissingCell {
 }
 
 impl Report {
-    /// A sentence on the short form, because the experiment's description is written for the long one.
-    pub(super) fn short_form(&self) -> String {
+    /// What was run, quick or full: the experiment's description is written for the full length.
+    pub(super) fn length(&self) -> String {
         let times = self.points.iter().filter_map(|point| toml::from_str::<Setting>(&point.setting).ok());
         let times: Vec<(f64, f64)> = times.map(|setting| (setting.time.seconds, setting.time.drain_s)).collect();
         let range = |of: fn(&(f64, f64)) -> f64| {
@@ -75,12 +75,17 @@ impl Report {
         };
         let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
         format!(
-            "This is the short form: {} and {}, {} s of requests and at most {} s to finish them.{}",
+            "This is the {}: {} and {}, {} s of requests and at most {} s to finish them.{}",
+            if self.quick { "short form" } else { "full length" },
             plural(self.points.len(), "point"),
             plural(self.seeds.len(), "seed"),
             range(|time| time.0),
             range(|time| time.1),
-            if self.experiment.notes.is_empty() { "" } else { " The following describes the long form." }
+            if self.quick && !self.experiment.notes.is_empty() {
+                " The following describes the full length."
+            } else {
+                ""
+            }
         )
     }
 

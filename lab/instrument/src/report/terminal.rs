@@ -86,9 +86,7 @@ fn remarks(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     for line in &report.not_plotted {
         writeln!(f, "not plotted: {line}")?;
     }
-    if report.quick {
-        writeln!(f, "\n{}", report.short_form())?;
-    }
+    writeln!(f, "\n{}", report.length())?;
     if !report.experiment.notes.is_empty() {
         writeln!(f, "\n{}", report.experiment.notes)?;
     }

@@ -318,7 +318,8 @@ fn the_page_is_well_formed_and_has_everything() {
     assert!(page.contains("<p>Both are exact, as <code>order</code> &amp; others say.</p>"));
     for wanted in [
         "This is the short form: 2 points and 3 seeds, ",
-        "The following describes the long form.",
+        "The following describes the full length.",
+        "Figure 1: mean response time (ms) over load.",
         "size of the response",
         "percentile of the response's size",
         "serpent-lab run perfect --quick",
@@ -357,6 +358,8 @@ fn every_kind_of_figure_is_drawn() {
         "Starved",
         "Starved",
         "First byte over time",
+        // No figure has the ratio of the means.
+        "Published beside measured",
     ];
     assert_eq!(titles, expected);
     assert_eq!(report.not_plotted.len(), 1, "{:?}", report.not_plotted);
@@ -368,6 +371,12 @@ fn every_kind_of_figure_is_drawn() {
     let gain = &report.figures[1];
     let published = gain.series.iter().find(|series| series.kind == Kind::Published(1)).unwrap();
     assert_eq!((published.points[0].x, published.points[0].interval), (1.0, Some((1.5, 8.0))));
+    let beside = &report.figures[13];
+    assert_eq!(beside.y.label, "mean response time (ms) over ps's");
+    let kinds: Vec<Kind> = beside.series.iter().map(|series| series.kind).collect();
+    assert_eq!(kinds, [Kind::Measured(1), Kind::Published(1)]);
+    assert!(beside.series[1].points.iter().all(|point| point.y == 0.5));
+    assert_eq!(beside.series[0].points.len(), beside.x.categories.len());
     assert_eq!(report.figures[3].series[0].points.len(), 200);
     // Responses arrive at once here, so the first byte is the last byte. The first byte of an ideal is not
     // known.

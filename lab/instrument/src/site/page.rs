@@ -4,7 +4,10 @@ use askama::Template;
 use chart::{Plot, Table, inline_svg};
 
 use super::{figures, report::Report, tables};
-use crate::{LabError, report::date};
+use crate::{
+    LabError,
+    report::{caption, date, marked},
+};
 
 pub(super) const TITLE: &str = "Gateways in front of a site of several resources";
 pub(super) const SOURCE: &str = "\"Multiple-resource Request Scheduling Algorithms for Proportional System-time Differentiation at \
@@ -13,8 +16,7 @@ pub(super) const SOURCE: &str = "\"Multiple-resource Request Scheduling Algorith
 pub(super) fn page(report: &Report) -> Result<String, LabError> {
     let figure = |(number, plot): (usize, &Plot)| {
         let number = number + 1;
-        let of = if plot.subtitle.is_empty() { String::new() } else { format!(" ({})", plot.subtitle) };
-        (inline_svg(plot, number), format!("Plot {number}. {}{of}: {}.", plot.title, plot.y.label))
+        (inline_svg(plot, number), caption(plot, number))
     };
     let mut tables = tables::all(report);
     tables.push(tables::groups(report));

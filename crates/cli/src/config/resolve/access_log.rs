@@ -2,7 +2,7 @@
 
 use std::{ops::Range, path::Path};
 
-use server::config::{AccessLog, LogChoice, LogFormat, LogTarget};
+use server::config::{AccessLog, ErrorLog, LogChoice, LogFormat, LogTarget, MessageFormat};
 use toml::Spanned;
 
 use super::{named_files::path_in, resolver::Resolver};
@@ -37,8 +37,8 @@ impl Resolver<'_> {
         }
     }
 
-    /// Reads where messages go; `None`: to standard error.
-    pub(super) fn error_log(&mut self, raw: &Raw) -> Option<LogTarget> {
+    /// Reads where messages go, and in which form.
+    pub(super) fn error_log(&mut self, raw: &Raw) -> ErrorLog {
         let (folder, written) = (self.folder, &raw.error_log.target);
         let target = self.setting(None, written, |text| values::error_log_target(text, |it| path_in(folder, it)), None);
         if let (Some(log), Some(written)) = (&target, written) {
@@ -51,7 +51,8 @@ impl Resolver<'_> {
                 ),
             }
         }
-        target
+        let format = self.setting(None, &raw.error_log.format, MessageFormat::named, MessageFormat::Text);
+        ErrorLog { target, format }
     }
 
     /// The log of a site or a route; `outer` is the one that it has otherwise.

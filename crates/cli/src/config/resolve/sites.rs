@@ -25,8 +25,8 @@ use crate::{
     config::{
         overrides::Overrides,
         problems::Problem,
-        raw::{Raw, RawCacheControl, RawFiles, RawSite},
-        written::Setting,
+        raw::{Raw, RawFiles, RawSite},
+        written::{RawCacheControl, Setting},
     },
     values::{self, Named as _},
 };

@@ -7,11 +7,12 @@ mod compression;
 pub(crate) mod fastcgi;
 mod forward_auth;
 mod interim;
-mod named;
+pub(crate) mod named;
 mod programs;
 mod rules;
 mod slots;
 mod tunnels;
+mod uwsgi;
 
 use std::{
     fs,

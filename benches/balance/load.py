@@ -18,6 +18,9 @@ idle, times, lost, lost_posts = [], [], 0, 0
 async def ask(method, path):
     body = b"content-length: 0\r\n" if method == "POST" else b""
     request = f"{method} {path} HTTP/1.1\r\nhost: site\r\n".encode() + body + b"\r\n"
+    while idle and idle[-1][0].at_eof():
+        # The proxy has closed it, because it was idle for too long.
+        idle.pop()[1].close()
     reader, writer = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     head = await reader.readuntil(b"\r\n\r\n")

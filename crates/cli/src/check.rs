@@ -219,6 +219,7 @@ pub fn origin(route: &Route, config: &Config) -> String {
             None => format!("programs in {}", cgi.program.display()),
         },
         Origin::FastCgi(fastcgi) => format!("FastCGI at {}", fastcgi.address),
+        Origin::Uwsgi(uwsgi) => format!("uwsgi at {}", uwsgi.address),
         Origin::Upstream { upstream, replace_prefix, .. } => {
             let name = &config.upstreams[*upstream].name;
             replace_prefix.as_ref().map_or(name.clone(), |prefix| format!("{name} as {prefix}"))

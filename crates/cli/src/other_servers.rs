@@ -72,9 +72,12 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
         Setting("`codings = [\"zstd\", \"br\", \"gzip\"]` in `[compression]`"),
     ),
     (&["fastcgi-pass", "php-fastcgi", "php"], Setting("`fastcgi` of a `[[site.route]]`")),
+    (&["uwsgi-pass"], Setting("`uwsgi` of a `[[site.route]]`")),
     (
-        &["uwsgi-pass", "scgi-pass"],
-        NotSupported("pass requests to a server that speaks HTTP or FastCGI, or run programs by `cgi` of a route"),
+        &["scgi-pass"],
+        NotSupported(
+            "pass requests to a server that speaks HTTP, FastCGI or uwsgi, or run programs by `cgi` of a route",
+        ),
     ),
     (&["proxy-cache", "http-cache"], NotSupported("only files are cached, in `[cache]`")),
     (&["letsencrypt", "lets-encrypt", "certbot", "auto-https"], Setting("`acme = true` of a `[[site]]`")),

@@ -94,10 +94,10 @@ impl ClientAddress {
 }
 
 /// The fields to add about a client.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ClientFields(Values);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Values {
     All(Arc<ForwardedValues>),
     /// Only the address: the requested host is not a valid field value.

@@ -19,6 +19,7 @@ mod named;
 mod server;
 mod state;
 mod upstream;
+mod uwsgi;
 mod values;
 
 use crate::{

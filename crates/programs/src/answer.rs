@@ -56,8 +56,29 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Head, String> {
                 .to_owned(),
         );
     }
+    fields(bytes, None)
+}
+
+/// Parses a head that may begin with a status line, whose status counts then.
+///
+/// # Errors
+/// The program's mistake.
+pub(crate) fn parse_with_status_line(bytes: &[u8]) -> Result<Head, String> {
+    if !bytes.starts_with(b"HTTP/") {
+        return parse(bytes);
+    }
+    let end = memchr::memchr(b'\n', bytes).map_or(bytes.len(), |newline| newline + 1);
+    let line = bytes[..end].trim_ascii_end();
+    let after_version = memchr::memchr(b' ', line).map(|space| &line[space + 1..]);
+    let status = after_version.and_then(|rest| HeaderValue::from_bytes(rest).ok());
+    let status = status.ok_or_else(|| "its status line has no status".to_owned())?;
+    fields(&bytes[end..], Some(read_status(&status)?))
+}
+
+/// Parses the fields of a head. `given`: its status, if a line before them has it.
+fn fields(bytes: &[u8], given: Option<StatusCode>) -> Result<Head, String> {
     let mut fields = HeaderMap::new();
-    let (mut status, mut location, mut len_bytes) = (None, None, None);
+    let (mut status, mut location, mut len_bytes) = (given, None, None);
     for line in bytes.split(|byte| *byte == b'\n') {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
@@ -68,6 +89,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Head, String> {
         }
         let (name, value) = field(line)?;
         match name.as_str() {
+            "status" if given.is_some() => {}
             "status" => once(&mut status, "Status", read_status(&value)?)?,
             "location" => once(&mut location, "Location", value)?,
             "content-length" => once(&mut len_bytes, "Content-Length", read_length(&value)?)?,
@@ -204,6 +226,22 @@ mod tests {
         // Another host.
         assert_eq!(response("Location: //example.org/\n").status, StatusCode::FOUND);
         assert_eq!(response("Location: beside\n").status, StatusCode::FOUND);
+    }
+
+    #[test]
+    fn a_status_line_has_the_status_where_there_may_be_one() {
+        let read = |head: &str| match parse_with_status_line(head.as_bytes()) {
+            Ok(Head::Response(head)) => Ok((head.status.as_u16(), head.fields.len(), head.len_bytes)),
+            Ok(other) => panic!("{head:?} is {other:?}"),
+            Err(error) => Err(error),
+        };
+        assert_eq!(read("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nX: 1\r\n\r\n"), Ok((200, 1, Some(3))));
+        assert_eq!(read("HTTP/1.0 404\n"), Ok((404, 0, None)));
+        assert_eq!(read("HTTP/1.1 302 Found\r\nLocation: /a\r\nStatus: 200\r\n"), Ok((302, 1, None)));
+        assert_eq!(read("Status: 204\n"), Ok((204, 0, None)));
+        for head in ["HTTP/1.1\r\n", "HTTP/1.1 OK\r\n", "HTTP/1.1 100 Continue\r\n", "HTTP/1.1 2000\r\n", "HTTP/"] {
+            assert!(read(head).is_err(), "{head:?}");
+        }
     }
 
     #[test]

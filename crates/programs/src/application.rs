@@ -8,6 +8,7 @@ use crate::{
     context::Context,
     error::CgiError,
     fastcgi::FastCgi,
+    uwsgi::Uwsgi,
 };
 
 /// What answers the requests of a route.
@@ -15,8 +16,10 @@ use crate::{
 pub enum Application {
     /// Programs, each run for one request.
     Cgi(Cgi),
-    /// An application that runs already.
+    /// An application that runs already, behind FastCGI.
     FastCgi(Box<FastCgi>),
+    /// An application that runs already, behind uwsgi.
+    Uwsgi(Box<Uwsgi>),
 }
 
 impl Application {
@@ -25,6 +28,7 @@ impl Application {
         match self {
             Self::Cgi(cgi) => cgi.run(request, context).await,
             Self::FastCgi(fastcgi) => fastcgi.run(request, context).await,
+            Self::Uwsgi(uwsgi) => uwsgi.run(request, context).await,
         }
     }
 }

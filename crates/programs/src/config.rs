@@ -73,6 +73,26 @@ pub struct FastCgiConfig {
     pub keep_for: Duration,
 }
 
+/// An application that runs already, and answers requests by uwsgi.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UwsgiConfig {
+    /// Where it listens.
+    pub address: FastCgiAddress,
+    /// The number of the application's plugin that is asked (`modifier1`); 0 is that of Python, and of most applications.
+    pub modifier: u8,
+    /// Parameters beside those of the standard.
+    pub environment: Vec<(String, String)>,
+    /// Time to connect.
+    pub connect_timeout: Duration,
+    /// Longest silence of the application while its answer is waited for, and longest time in which it takes nothing of
+    /// a request.
+    pub idle_timeout: Duration,
+    /// Largest head of the answer.
+    pub head_bytes: usize,
+    /// Most requests at once, in addition to the limit of slots; beyond it 503.
+    pub most_running: NonZeroU32,
+}
+
 /// Where an application listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FastCgiAddress {

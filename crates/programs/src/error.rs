@@ -14,6 +14,8 @@ pub enum CgiError {
     Forbidden,
     /// Too many programs are running: 503.
     Busy,
+    /// The head of the request is larger than the application's protocol allows: 431.
+    TooLarge,
     /// The program cannot be started: 500.
     Start(io::Error),
     /// The application cannot be reached: 502.
@@ -44,6 +46,7 @@ impl CgiError {
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Start(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Answer(_) | Self::Connect(_) => StatusCode::BAD_GATEWAY,
             Self::TimedOut => StatusCode::GATEWAY_TIMEOUT,
@@ -58,6 +61,7 @@ impl fmt::Display for CgiError {
             Self::NotFound => write!(f, "there is no such program"),
             Self::Forbidden => write!(f, "the program may not be run"),
             Self::Busy => write!(f, "too many programs run"),
+            Self::TooLarge => write!(f, "the head of the request is too large for uwsgi"),
             Self::Start(error) => write!(f, "the program cannot be started: {error}"),
             Self::Connect(error) => write!(f, "the application cannot be reached: {error}"),
             Self::Answer(what) => write!(f, "the program's answer makes no sense: {what}"),

@@ -15,7 +15,9 @@ mod output;
 mod priority;
 mod program;
 mod slot;
+mod socket;
 mod spawner;
+mod uwsgi;
 mod variables;
 mod workers;
 
@@ -27,10 +29,11 @@ pub mod fuzz {
 pub use self::{
     application::Application,
     cgi::{Cgi, CgiAnswer},
-    config::{CgiConfig, FastCgiAddress, FastCgiConfig, Priority, ProgramClass, WorkersConfig},
+    config::{CgiConfig, FastCgiAddress, FastCgiConfig, Priority, ProgramClass, UwsgiConfig, WorkersConfig},
     context::Context,
     error::CgiError,
     fastcgi::FastCgi,
     priority::{PriorityError, finish, prepare, settle},
+    uwsgi::Uwsgi,
     workers::{WorkerAddress, WorkerState, WorkerStats, Workers},
 };

@@ -44,6 +44,11 @@ pub(crate) trait Output: Send + Unpin + Sized + 'static {
     /// Reads more output; `false` at the end.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Incomplete>>;
 
+    /// Whether an answer may begin with a status line, as that of an HTTP server.
+    fn has_status_line(&self) -> bool {
+        false
+    }
+
     /// The end was read.
     fn finish(&mut self);
 
@@ -63,7 +68,11 @@ pub(crate) async fn head(output: &mut impl Output, limit_bytes: usize) -> Result
         }
         if let Some(end) = end {
             let head = bytes.split_to(end);
-            return answer::parse(&head).map_err(CgiError::Answer);
+            let parsed = match output.has_status_line() {
+                true => answer::parse_with_status_line(&head),
+                false => answer::parse(&head),
+            };
+            return parsed.map_err(CgiError::Answer);
         }
         seen = bytes.len();
         match poll_fn(|cx| output.poll_more(cx)).await {

@@ -379,6 +379,14 @@ impl Admission {
         self.service.get(resource.index()).and_then(ServiceTimes::mean_ns)
     }
 
+    /// Whether a slot is free for a request of this type, and no request waits. A share may keep the slot from its class all the same.
+    pub fn is_free(&self, resource: ResourceId) -> bool {
+        let lane = self.lane_of.get(resource.index()).map(|&lane| &self.lanes[lane]);
+        lane.is_some_and(|lane| lane.has_room())
+            && self.total().is_none_or(|total| self.running < total)
+            && self.lanes.iter().all(|lane| lane.waiting == 0)
+    }
+
     fn poll_expired(&mut self, now: Instant) -> Option<Decision> {
         let &(_, request) = self.expiries.first().filter(|(at, _)| *at <= now)?;
         self.refuse(now, request, Refusal::WaitedTooLong)

@@ -13,7 +13,7 @@ use std::{
 use acme::Challenges;
 use http::StatusCode;
 use limits::Limiter;
-use programs::{Application, Cgi, FastCgi};
+use programs::{Application, Cgi, FastCgi, Uwsgi};
 
 use crate::{
     config::{self, Certificate, ErrorPage, Filter, Route, Site, is_script},
@@ -73,7 +73,7 @@ pub(crate) enum Origin {
     Files,
     /// Another server.
     Upstream(UpstreamOrigin),
-    /// A program that is run for each request, or an application behind FastCGI.
+    /// A program that is run for each request, or an application behind FastCGI or uwsgi.
     Program(Application),
 }
 
@@ -354,6 +354,7 @@ impl ResolvedRoute {
                 let opened = FastCgi::open(fastcgi, site.root.as_deref(), site.files.symlinks);
                 Origin::Program(Application::FastCgi(Box::new(opened.map_err(failed)?)))
             }
+            config::Origin::Uwsgi(uwsgi) => Origin::Program(Application::Uwsgi(Box::new(Uwsgi::new(uwsgi)))),
             config::Origin::Upstream { upstream, replace_prefix, keep_host, buffer_request, buffer_response, times } => {
                 Origin::Upstream(UpstreamOrigin {
                     upstream: *upstream,

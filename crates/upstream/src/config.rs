@@ -68,6 +68,10 @@ pub struct UpstreamConfig {
     pub retry_statuses: Vec<StatusCode>,
     /// Most retries in percent of the requests, beside some that are always possible; `None`: no limit.
     pub retry_budget: Option<u32>,
+    /// When another server is asked as well, because an answer takes long; `None`: never.
+    pub hedge: Option<Hedge>,
+    /// Most such second requests, in percent of the requests, beside some that are always possible.
+    pub hedge_budget: u32,
     /// Largest head of a response, and of the interim responses before it, together.
     pub head_bytes: usize,
     /// When a server is paused after failures.
@@ -103,12 +107,23 @@ impl UpstreamConfig {
             retries: 1,
             retry_statuses: Vec::new(),
             retry_budget: Some(20),
+            hedge: None,
+            hedge_budget: 5,
             head_bytes: 64 * 1024,
             passive: PassiveChecks { failures: 3, pause: Duration::from_secs(10) },
             active: None,
             outliers: None,
         }
     }
+}
+
+/// When a safe request without an answer is sent to another server, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hedge {
+    /// When it takes longer than 95 % of the requests of its class.
+    Slowest,
+    /// After this time.
+    After(Duration),
 }
 
 /// The rule by which a request gets its server, among those of one priority that are well.

@@ -15,11 +15,12 @@ use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     balance::budget::Savings,
-    config::{UpstreamAddress, UpstreamConfig, UpstreamServer},
+    config::{Hedge, UpstreamAddress, UpstreamConfig, UpstreamServer},
     connect::ClientTls,
     error::UpstreamSetupError,
     names::{Answer, Found, MOST_SERVERS, Question, Resolver},
     server::{Endpoint, Server, ServerState},
+    slowest::Slowest,
     sticky::Sticky,
 };
 
@@ -29,6 +30,9 @@ const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(10);
 /// further one takes twice as long, up to the longest.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(1);
 const LONGEST_AGAIN: Duration = Duration::from_secs(15);
+
+/// Most classes whose times are kept; a number beyond it stands for none.
+const MOST_CLASSES: usize = 1024;
 
 /// What is known of a name of servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +72,21 @@ pub(crate) struct Group {
     pub(crate) unserved: AtomicU64,
     /// Look-ups of names that found nothing.
     pub(crate) look_ups_failed: AtomicU64,
+    pub(crate) hedges: Arc<Hedges>,
+    /// The second requests that the budget has left.
+    hedge_savings: Mutex<Savings>,
+    /// How long the slowest requests take, by class; empty until the first one.
+    slowest: Mutex<Vec<Slowest>>,
+}
+
+/// What became of second requests.
+#[derive(Debug, Default)]
+pub(crate) struct Hedges {
+    pub(crate) sent: AtomicU64,
+    /// Those whose answer came first.
+    pub(crate) won: AtomicU64,
+    /// Those that the budget did not allow, or for which there was no room.
+    pub(crate) refused: AtomicU64,
 }
 
 /// A configured or started server, which may be a name of several.
@@ -203,8 +222,12 @@ impl Group {
             start: Instant::now(),
             unserved: AtomicU64::new(before.map_or(0, |before| before.unserved.load(Relaxed))),
             look_ups_failed: AtomicU64::new(before.map_or(0, |before| before.look_ups_failed.load(Relaxed))),
+            hedges: before.map_or_else(Arc::default, |before| before.hedges.clone()),
+            hedge_savings: Mutex::new(Savings::new(config.hedge_budget, 0, 0)),
+            slowest: Mutex::default(),
         };
         group.make_lists(&before.map_or_else(HashMap::new, Self::states));
+        group.hedge_savings = Mutex::new(Savings::new(config.hedge_budget, group.first_attempts(), 0));
         group.savings = config.retry_budget.map(|percent| Mutex::new(Savings::new(percent, group.first_attempts(), 0)));
         Ok(group)
     }
@@ -243,7 +266,44 @@ impl Group {
     /// Requests sent to the servers, without those that were sent again.
     fn first_attempts(&self) -> u64 {
         let attempts: u64 = self.lists.load().all.iter().map(|server| server.state.requests()).sum();
-        attempts.saturating_sub(self.retries.load(Relaxed))
+        attempts.saturating_sub(self.retries.load(Relaxed)).saturating_sub(self.hedges.sent.load(Relaxed))
+    }
+
+    /// Whether the time of each answer is taken.
+    pub(crate) fn times_answers(&self) -> bool {
+        self.config.outliers.is_some() || self.config.hedge == Some(Hedge::Slowest)
+    }
+
+    /// Counts the time of an answer of a class.
+    pub(crate) fn count_time(&self, class: usize, took: Duration) {
+        if self.config.hedge == Some(Hedge::Slowest) && class < MOST_CLASSES {
+            let mut slowest = self.slowest.lock();
+            if slowest.len() <= class {
+                slowest.resize_with(class + 1, Slowest::default);
+            }
+            slowest[class].record(took);
+        }
+    }
+
+    /// The time after which a request of a class is sent to another server, too; `None`: never, or not yet.
+    pub(crate) fn hedge_after(&self, class: usize) -> Option<Duration> {
+        match self.config.hedge? {
+            Hedge::After(time) => Some(time),
+            Hedge::Slowest => self.slowest.lock().get(class)?.estimate(),
+        }
+    }
+
+    /// Whether the budget allows a second request.
+    pub(crate) fn takes_hedge(&self) -> bool {
+        let now_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let requests = self.first_attempts();
+        self.hedge_savings.lock().take(requests, now_ns) || self.refuses_hedge::<()>().is_some()
+    }
+
+    /// Counts a second request that is not sent.
+    pub(crate) fn refuses_hedge<T>(&self) -> Option<T> {
+        self.hedges.refused.fetch_add(1, Relaxed);
+        None
     }
 
     /// A number that is one larger at each call, over all worker threads.

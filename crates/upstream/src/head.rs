@@ -26,7 +26,7 @@ use crate::request::{Ask, Outbound};
 const MOST_PASSES: usize = 8;
 
 /// The parts of a request's head, except its fields, that are the same for every attempt.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) method: Method,
     path: PathAndQuery,
@@ -42,7 +42,7 @@ pub(crate) struct Head {
 }
 
 /// The fields about the client and about this proxy.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ProxyFields {
     via: HeaderValue,
     client: ClientFields,

@@ -12,6 +12,7 @@ mod error;
 mod exchange;
 mod group;
 mod head;
+mod hedged;
 mod names;
 mod outgoing;
 mod outliers;
@@ -21,6 +22,7 @@ pub mod probe;
 mod request;
 mod send;
 mod server;
+mod slowest;
 mod sticky;
 #[cfg(test)]
 mod tests;
@@ -34,11 +36,12 @@ pub use self::wire::fuzz;
 pub use self::{
     body::UpstreamBody,
     config::{
-        ActiveChecks, Balance, CertificateFiles, HashKey, OutlierChecks, PassiveChecks, ProxyVersion, StickyConfig,
-        UpstreamAddress, UpstreamConfig, UpstreamServer,
+        ActiveChecks, Balance, CertificateFiles, HashKey, Hedge, OutlierChecks, PassiveChecks, ProxyVersion,
+        StickyConfig, UpstreamAddress, UpstreamConfig, UpstreamServer,
     },
     error::{Cause, Failure, Unavailable, UpstreamError, UpstreamSetupError, Wait},
     group::NameStats,
+    hedged::SecondSlot,
     pools::Pools,
     request::{Ask, Outbound, Times},
     send::{Answer, PreparedRequest},

@@ -10,6 +10,7 @@ use std::{
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use proxy_protocol::Ends;
 use tokio::time::Instant;
 
@@ -53,23 +54,25 @@ pub struct Answer {
 /// A request that is ready to be sent, and sent again.
 #[derive(Debug)]
 pub struct PreparedRequest {
-    upstream: usize,
-    class: usize,
-    head: Head,
-    started: Instant,
-    idle: Duration,
-    end: Option<Instant>,
-    place: Place,
+    pub(crate) upstream: usize,
+    pub(crate) class: usize,
+    pub(crate) head: Head,
+    pub(crate) started: Instant,
+    pub(crate) idle: Duration,
+    pub(crate) end: Option<Instant>,
+    pub(crate) place: Place,
     /// The client's connection, if the upstream's servers are told of it.
-    ends: Option<Ends>,
+    pub(crate) ends: Option<Ends>,
     /// Moved out by the attempt that sends them.
-    headers: HeaderMap,
-    body: RequestBody,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: RequestBody,
+    /// The servers that were asked, for a second attempt beside the first one.
+    pub(crate) asked: Option<Arc<Mutex<Vec<u64>>>>,
 }
 
 /// What decides on a request's server, beside load.
-#[derive(Debug, Default)]
-struct Place {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
     /// The number of the key, if the rule has keys.
     key: Option<u64>,
     /// The value of the cookie that names a server.
@@ -137,6 +140,7 @@ impl Pools {
             ends: ask.ends.filter(|_| group.config.proxy_protocol.is_some()),
             headers,
             body,
+            asked: None,
         }))
     }
 
@@ -161,7 +165,7 @@ impl Pools {
         interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Result<Answer, UpstreamError> {
         let mut held = None;
-        let begun = match self.attempt(&mut prepared, interim, &mut held).await {
+        let begun = match self.attempt(&mut prepared, interim, &mut held, None).await {
             Ok(begun) => begun,
             // No other server has answered.
             Err(error) => held.ok_or(error)?,
@@ -169,24 +173,26 @@ impl Pools {
         answer(begun, &prepared.head, &prepared.place)
     }
 
-    /// Tries one server after the other. `held` gets an answer that is passed on only if no other server has one.
-    async fn attempt(
+    /// Tries one server after the other. `held` gets an answer that is passed on only if no other server has one. `only`: this
+    /// server alone is tried.
+    pub(crate) async fn attempt(
         &self,
         prepared: &mut PreparedRequest,
         interim: &mut (dyn FnMut(Interim) + Send),
         held: &mut Option<Begun>,
+        only: Option<InFlight>,
     ) -> Result<Begun, UpstreamError> {
-        let PreparedRequest { upstream, class, head, started, idle, end, place, ends, headers, body } = prepared;
+        let PreparedRequest { upstream, class, head, started, idle, end, place, ends, headers, body, asked } = prepared;
         let (group, started, idle, end, ends) = (self.group(*upstream)?, *started, *idle, *end, *ends);
         let idempotent = head.method.is_idempotent();
         let retried = |status| head.method.is_safe() && group.config.retry_statuses.contains(&status);
 
-        let mut left = group.config.retries;
+        let mut left = if only.is_some() { 0 } else { group.config.retries };
         let mut unsent = UNSENT;
         let mut fresh = false;
         let mut skip = Vec::new();
         let mut last = None;
-        let mut next = None;
+        let mut next = only;
         loop {
             let chosen = match next.take() {
                 Some(chosen) => Ok(chosen),
@@ -201,6 +207,9 @@ impl Pools {
                     }));
                 }
             };
+            if let Some(asked) = asked {
+                asked.lock().push(server.id);
+            }
             let pool = self.pool(group, &server);
             let http1 = head.upgrade.is_some() && server.spec.http2 != Some(true);
             let need = Need { http1, fresh, ends, started, end };
@@ -240,7 +249,7 @@ impl Pools {
             };
             let outgoing = Outgoing::new(std::mem::take(body), watch.request.clone());
             // Boxed, because it moves along with the response.
-            let sent = group.config.outliers.as_ref().map(|_| Instant::now());
+            let sent = group.times_answers().then(Instant::now);
             let mut exchange = Box::new(Exchange { group: group.clone(), server, watch, connection, started });
             let attempted = match http2 {
                 false => exchange.attempt_http1(head, headers, outgoing, interim).await,
@@ -256,7 +265,9 @@ impl Pools {
                 Ok((response, incoming)) => {
                     let (status, server) = (response.status(), exchange.server.id);
                     if let Some(sent) = sent {
-                        exchange.server.state.count_answer(status, sent.elapsed());
+                        let took = sent.elapsed();
+                        exchange.server.state.count_answer(status, took);
+                        group.count_time(*class, took);
                     }
                     let begun = Begun { exchange, response, incoming };
                     let Some(spare) = spare.filter(|_| retried(status) && head.upgrade.is_none()) else {
@@ -318,7 +329,7 @@ impl Pools {
         }
     }
 
-    fn group(&self, upstream: usize) -> Result<&Arc<Group>, UpstreamError> {
+    pub(crate) fn group(&self, upstream: usize) -> Result<&Arc<Group>, UpstreamError> {
         let unknown = || UpstreamError::NoServer { upstream: "".into(), why: Unavailable::Unknown };
         self.upstreams().groups.get(upstream).ok_or_else(unknown)
     }
@@ -354,7 +365,13 @@ impl Pools {
     }
 
     /// Chooses among the known servers.
-    fn pick(&self, group: &Group, class: usize, place: &Place, skip: &[u64]) -> Result<Arc<Server>, Unavailable> {
+    pub(crate) fn pick(
+        &self,
+        group: &Group,
+        class: usize,
+        place: &Place,
+        skip: &[u64],
+    ) -> Result<Arc<Server>, Unavailable> {
         let turn = match group.config.balance {
             Balance::RoundRobin => group.next_turn(),
             Balance::LeastLoaded | Balance::PowerOfTwo | Balance::Hash { .. } => self.next_turn(),
@@ -373,7 +390,7 @@ impl Pools {
 }
 
 /// A response whose head has arrived.
-struct Begun {
+pub(crate) struct Begun {
     exchange: Box<Exchange>,
     response: Response<()>,
     /// The body of an HTTP/2 response.
@@ -381,7 +398,7 @@ struct Begun {
 }
 
 /// The answer that a response's head begins.
-fn answer(begun: Begun, head: &Head, place: &Place) -> Result<Answer, UpstreamError> {
+pub(crate) fn answer(begun: Begun, head: &Head, place: &Place) -> Result<Answer, UpstreamError> {
     let Begun { mut exchange, response, incoming } = begun;
     exchange.server.answered(&exchange.group.name);
     let server = exchange.server.name.clone();

@@ -43,6 +43,9 @@ pub struct UpstreamStats {
     pub names: Vec<NameStats>,
     /// Look-ups of names that found nothing.
     pub look_ups_failed: u64,
+    /// Requests sent to another server while the first one worked on them, those of them whose answer came first, and those
+    /// that the budget or the slots did not allow.
+    pub hedges: [u64; 3],
 }
 
 /// The statistics of one server.
@@ -201,6 +204,7 @@ impl Upstreams {
             unserved: group.unserved.load(Relaxed),
             names: group.names(),
             look_ups_failed: group.look_ups_failed.load(Relaxed),
+            hedges: [&group.hedges.sent, &group.hedges.won, &group.hedges.refused].map(|count| count.load(Relaxed)),
         };
         self.groups.iter().map(of_group).collect()
     }

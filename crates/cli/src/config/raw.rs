@@ -218,6 +218,7 @@ sections! {
         upstream: Setting,
         cgi: Option<Spanned<TextOr<RawCgi>>>,
         fastcgi: Option<Spanned<TextOr<RawFastCgi>>>,
+        uwsgi: Option<Spanned<TextOr<RawUwsgi>>>,
         files: Option<Spanned<bool>>,
         listing: Option<Spanned<bool>>,
         #[serde(deserialize_with = "one_or_more")]
@@ -372,6 +373,17 @@ sections! {
         keep_for: Setting,
     }
 
+    /// `uwsgi` of a route, as a table
+    RawUwsgi {
+        address: Setting,
+        modifier: Setting,
+        environment: Option<Pairs>,
+        connect_timeout: Setting,
+        timeout: Setting,
+        response_head: Setting,
+        max_running: Setting,
+    }
+
     /// `[[upstream]]`
     RawUpstream {
         name: Setting,
@@ -392,6 +404,8 @@ sections! {
         #[serde(deserialize_with = "one_or_more")]
         retry_statuses: Option<Vec<Spanned<Written>>>,
         retry_budget: Setting,
+        hedge: Setting,
+        hedge_budget: Setting,
         response_head: Setting,
         proxy_protocol: Setting,
         tls_ca: Setting,
@@ -579,6 +593,10 @@ impl OrText for RawCgi {
 }
 
 impl OrText for RawFastCgi {
+    const EXPECTED: &'static str = "the address of an application, or a table with `address`";
+}
+
+impl OrText for RawUwsgi {
     const EXPECTED: &'static str = "the address of an application, or a table with `address`";
 }
 

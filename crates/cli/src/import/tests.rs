@@ -341,10 +341,10 @@ fn php_of_other_shapes() {
 
     let (text, left, _) = one(
         "server {\n  listen 80;\n  location / { fastcgi_pass app:9000; fastcgi_param SCRIPT_FILENAME /app$fastcgi_script_name; }\n\
-        location /a { fastcgi_pass $app; }\n  location /b { fastcgi_pass app; }\n  location /c { uwsgi_pass app; }\n}\n",
+        location /a { fastcgi_pass $app; }\n  location /b { fastcgi_pass app; }\n  location /c { scgi_pass app; }\n}\n",
     );
     has(&text, &["fastcgi.remote-root = \"/app\""]);
-    for reason in ["variables cannot choose it", "has a port", "uwsgi and SCGI are not spoken"] {
+    for reason in ["variables cannot choose it", "has a port", "SCGI is not spoken"] {
         assert!(left.iter().any(|left| left.contains(reason)), "{reason}: {left:#?}");
     }
 
@@ -791,4 +791,19 @@ fn a_location_in_a_location_has_its_guards() {
     let route = config.sites[0].routes.iter().find(|route| route.pattern.as_str() == "/staff/files/");
     let access = &route.unwrap_or_else(|| panic!("{text}")).access;
     assert!(!access.addresses.is_empty(), "{text}");
+}
+
+#[test]
+fn applications_behind_uwsgi_are_routes() {
+    let (text, left, config) = one(
+        "upstream shop { server unix:/run/shop.sock; }\nserver {\n  listen 80;\n  uwsgi_param QUERY_STRING $query_string;\n\
+        uwsgi_param PATH_INFO $document_uri;\n  uwsgi_param UWSGI_SCRIPT shop;\n  uwsgi_param X_CITY $city;\n\
+        location / { uwsgi_pass uwsgi://127.0.0.1:3031; uwsgi_read_timeout 5m; uwsgi_modifier1 30; uwsgi_buffers 8 8k; }\n\
+        location /shop/ { uwsgi_pass shop; }\n  location /tls/ { uwsgi_pass suwsgi://127.0.0.1:1; }\n}\n",
+    );
+    has(&text, &["uwsgi.address = \"127.0.0.1:3031\"", "uwsgi.modifier = 30", "uwsgi.timeout = \"300s\""]);
+    has(&text, &["uwsgi.address = \"unix:/run/shop.sock\"", "uwsgi.environment = { UWSGI_SCRIPT = \"shop\" }"]);
+    assert!(left.iter().any(|left| left.contains("no variables")), "{left:#?}");
+    assert!(left.iter().any(|left| left.contains("without TLS")), "{left:#?}");
+    assert_eq!(config.sites[0].routes.len(), 2);
 }

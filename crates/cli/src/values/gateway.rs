@@ -8,7 +8,7 @@ use std::{
 
 use http::uri::Authority;
 use scheduler::admission::QueueOrder;
-use server::config::{FastCgiAddress, Priority, ProxyVersion, UpstreamAddress, UpstreamServer};
+use server::config::{FastCgiAddress, Hedge, Priority, ProxyVersion, UpstreamAddress, UpstreamServer};
 
 use super::{
     addresses::host_name,
@@ -99,6 +99,16 @@ pub fn name_server(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Reads when a slow request is sent to a second server.
+pub fn hedge(text: &str) -> Result<Hedge, String> {
+    match text {
+        "p95" => Ok(Hedge::Slowest),
+        _ => duration(text).map(Hedge::After).map_err(|_| {
+            format!("`{text}` is no time after which a request is slow: write `p95`, a time as in `200ms`, or `off`")
+        }),
+    }
+}
+
 /// Reads a version of the PROXY protocol.
 pub fn proxy_version(text: &str) -> Result<ProxyVersion, String> {
     match text {
@@ -131,25 +141,33 @@ pub fn show_server(server: &UpstreamServer) -> String {
 /// Reads the address of an application that speaks FastCGI: `unix:/run/php/php-fpm.sock`, `127.0.0.1:9000` or
 /// `php.internal:9000`.
 pub fn fastcgi_address(text: &str) -> Result<FastCgiAddress, String> {
-    const HELP: &str = "write it as in `unix:/run/php/php-fpm.sock` or `127.0.0.1:9000`";
+    application(text, "FastCGI", "write it as in `unix:/run/php/php-fpm.sock` or `127.0.0.1:9000`")
+}
+
+/// Reads the address of an application that speaks uwsgi: `unix:/run/uwsgi/app.sock`, `127.0.0.1:3031`.
+pub fn uwsgi_address(text: &str) -> Result<FastCgiAddress, String> {
+    application(text, "uwsgi", "write it as in `unix:/run/uwsgi/app.sock` or `127.0.0.1:3031`")
+}
+
+fn application(text: &str, protocol: &str, help: &str) -> Result<FastCgiAddress, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         // Some people write `unix://`.
         let path = path.strip_prefix("//").unwrap_or(path);
         return match path.starts_with('/') {
             true => Ok(FastCgiAddress::Unix(PathBuf::from(path))),
-            false => Err(format!("`{text}` names no socket by its whole path: {HELP}")),
+            false => Err(format!("`{text}` names no socket by its whole path: {help}")),
         };
     }
     if text.contains('/') {
-        return Err(format!("`{text}` is no address of FastCGI, which has neither scheme nor path: {HELP}"));
+        return Err(format!("`{text}` is no address of {protocol}, which has neither scheme nor path: {help}"));
     }
-    let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("`{text}` has no port: {HELP}"))?;
-    let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| format!("`{text}` has no port: {HELP}"))?;
+    let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("`{text}` has no port: {help}"))?;
+    let port = port.parse().ok().filter(|port| *port > 0).ok_or_else(|| format!("`{text}` has no port: {help}"))?;
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     match (bare.unwrap_or(host).parse::<IpAddr>(), bare) {
         (Ok(IpAddr::V6(_)), None) => Err(format!("`{text}`: an IPv6 address stands in brackets, as in `[::1]:9000`")),
         (Ok(address), _) => Ok(FastCgiAddress::Tcp(address.to_string(), port)),
-        (Err(_), _) if host.starts_with('*') => Err(format!("`{text}` is not one application: {HELP}")),
+        (Err(_), _) if host.starts_with('*') => Err(format!("`{text}` is not one application: {help}")),
         (Err(_), _) => Ok(FastCgiAddress::Tcp(host_name(host)?, port)),
     }
 }

@@ -12,7 +12,10 @@ use std::{
 use tempfile::TempDir;
 
 use super::{
-    gateway::balancing::named,
+    gateway::{
+        balancing::named,
+        named::dns::{self, NameServer},
+    },
     support::{PATIENCE, Serpent, certificate, tool},
 };
 
@@ -59,16 +62,19 @@ struct Shop {
 impl Shop {
     /// The output of curl for a URL of the shop.
     fn curl(&self, args: &[&str], url: &str) -> String {
-        let output = Command::new("curl")
-            .args(["-sS", "-k", "-i", "--max-time", "60"])
+        let output = self.command(args, url).output().unwrap();
+        assert!(output.status.success(), "{}: {}", self.name, String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn command(&self, args: &[&str], url: &str) -> Command {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "-k", "-i", "--max-time", "60"])
             .args(["--connect-to", &format!("shop.example:443:{}", self.tls)])
             .args(["--connect-to", &format!("shop.example:80:{}", self.clear)])
             .args(args)
-            .arg(url)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}: {}", self.name, String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+            .arg(url);
+        curl
     }
 
     fn ask(&self, args: &[&str], path: &str) -> Answer {
@@ -94,6 +100,9 @@ impl Answer {
     }
 }
 
+/// The address of the balancer of the guide in the test.
+const BALANCER: &str = "127.0.0.9";
+
 /// Starts both before the same servers. `None`: a program is missing.
 fn shops(folder: &TempDir) -> Option<([Shop; 2], HaProxy, Serpent)> {
     let (mut haproxy, _) = (tool("haproxy")?, tool("curl")?);
@@ -106,6 +115,11 @@ fn shops(folder: &TempDir) -> Option<([Shop; 2], HaProxy, Serpent)> {
         ("10.0.1.2:9000", named("api2", "200 OK")),
     ];
     let servers = servers.map(|(documented, server)| (documented, server.to_string()));
+    let found = named("found", "200 OK");
+    let name_server = NameServer::start(vec![
+        dns::service("_http._tcp.search.internal", 60, (0, 1, found.port()), "host.search.internal"),
+        dns::address("host.search.internal", 60, "127.0.0.1"),
+    ]);
     let (chain, key) = certificate(folder.path(), "site", &["shop.example"]);
     fs::write(path("shop.pem"), [fs::read(&chain).unwrap(), fs::read(&key).unwrap()].concat()).unwrap();
     fs::write(path("admin.token"), "0123456789abcdef0123456789abcdef").unwrap();
@@ -119,6 +133,8 @@ fn shops(folder: &TempDir) -> Option<([Shop; 2], HaProxy, Serpent)> {
             ("bind :443 ssl", format!("bind {tls} ssl")),
             ("/etc/haproxy/shop.pem", path("shop.pem")),
             ("/run/haproxy/admin.sock", path("admin.sock")),
+            ("10.0.0.53:53", name_server.address.to_string()),
+            ("10.0.9.1", BALANCER.to_owned()),
         ],
     );
     fs::write(path("haproxy.cfg"), of_haproxy).unwrap();
@@ -140,6 +156,8 @@ fn shops(folder: &TempDir) -> Option<([Shop; 2], HaProxy, Serpent)> {
             // By itself that goes to the port of HTTPS only.
             ("hsts = \"on\"", "hsts = \"on\"\nhttps-redirect = true".to_owned()),
             ("127.0.0.1:9090", "127.0.0.1:0".to_owned()),
+            ("10.0.0.53", name_server.address.to_string()),
+            ("10.0.9.1", BALANCER.to_owned()),
             ("/etc/serpent/admin.token", path("admin.token")),
             ("/etc/serpent/fullchain.pem", chain.display().to_string()),
             ("/etc/serpent/privkey.pem", key.display().to_string()),
@@ -174,6 +192,19 @@ fn a_shop_answers_as_it_did_behind_haproxy() {
         let moved = shop.ask(&[], "/summer");
         assert_eq!(moved.status(), 301, "{name}");
         assert!(moved.field("location").unwrap().ends_with("/sale"), "{name}");
+
+        // A balancer in front names the client, and has to.
+        let told = shop.ask(&["--interface", BALANCER, "--haproxy-protocol"], "/");
+        assert_eq!(told.status(), 200, "{name}: {}", told.0);
+        let mut silent = shop.command(&["--interface", BALANCER], "https://shop.example/");
+        assert!(!silent.output().unwrap().status.success(), "{name}");
+
+        // The servers of a service are found by its records.
+        let start = Instant::now();
+        while shop.ask(&[], "/search/").body() != "found" {
+            assert!(start.elapsed() < PATIENCE, "{name}: no server of the service");
+            std::thread::yield_now();
+        }
 
         // A client keeps its server.
         let cookie = page.field("set-cookie").unwrap_or_else(|| panic!("{name}: no cookie"));

@@ -7,12 +7,13 @@ mod compression;
 pub(crate) mod fastcgi;
 mod forward_auth;
 mod interim;
-mod named;
+pub(crate) mod named;
 mod programs;
 mod rules;
 mod slots;
 mod traces;
 mod tunnels;
+mod uwsgi;
 
 use std::{
     fs,

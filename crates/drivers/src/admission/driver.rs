@@ -177,6 +177,28 @@ impl AdmissionDriver {
         asked
     }
 
+    /// A request arrives that does not wait. `None`: another one waits, or there is no slot for it.
+    pub fn arrived_at_once(&self, arrival: Arrival, generation: u64) -> Option<Outcome> {
+        let (outcome, wakers) = {
+            let mut core = self.core.lock();
+            let now = self.now();
+            let (class, resource) = core.translate(arrival.class, arrival.resource, generation);
+            if !core.machine.is_free(resource) {
+                return None;
+            }
+            let expected_ns = core.routes.expected_ns(arrival.route);
+            let arrival = machine::Arrival { class, resource, client: arrival.client, expected_ns };
+            let request = core.machine.handle_arrived(now, arrival).ok()?;
+            let (outcome, wakers) = self.pump(&mut core, now, Some((request, class)));
+            if outcome.is_none() {
+                core.machine.handle_given_up(request);
+            }
+            (outcome, wakers)
+        };
+        wakers.wake();
+        outcome
+    }
+
     /// A waiting request is polled.
     pub fn asked(&self, ticket: usize, waker: &Waker) -> Polled {
         // Dropping a waker may drop a whole task with all that it owns, so it is not done under the lock.

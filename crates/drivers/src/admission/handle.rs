@@ -110,6 +110,21 @@ impl Admission {
         Enter { arrival, state }
     }
 
+    /// A slot for a request that does not wait for one. `None`: no slot is free, or another request waits.
+    pub fn enter_at_once(&self, arrival: Arrival) -> Option<Slot> {
+        if self.driver.is_open() {
+            return Some(Slot { waited: Duration::ZERO, held: None });
+        }
+        match self.driver.arrived_at_once(arrival, self.generation)? {
+            Outcome::Started { request, since, .. } => {
+                let driver = self.driver.clone();
+                let held = Held { driver, request, route: arrival.route, since, done: true, service_times: None };
+                Some(Slot { waited: Duration::ZERO, held: Some(held) })
+            }
+            Outcome::Refused { .. } => None,
+        }
+    }
+
     /// Fires the alarm when a request has waited for too long. One thread runs it, forever.
     pub async fn drive(&self) {
         self.driver.drive().await;

@@ -510,3 +510,22 @@ fn who_cannot_make_its_deadline_any_more_is_refused_where_that_is_the_setting() 
         assert_eq!(waiting.refusal().refusal, Refusal::TooLate);
     });
 }
+
+#[test]
+fn a_request_that_does_not_wait_takes_a_free_slot_and_no_one_elses() {
+    let admission = Admission::by_hand(plain(&["first", "last"], 2)).unwrap();
+    let stats = |admission: &Admission, class: usize| admission.stats().classes[class].1;
+    let first = admission.enter_at_once(arrival(1)).expect("a slot is free");
+    let second = admission.enter_at_once(arrival(0)).expect("a slot is free");
+    assert!(admission.enter_at_once(arrival(0)).is_none(), "none is free");
+    let waker = Waker::from(Arc::new(Bell::default()));
+    let mut waits = Box::pin(admission.enter(arrival(1)));
+    assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(first);
+    assert!(admission.enter_at_once(arrival(0)).is_none(), "the slot is that of the request that waits");
+    assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+    drop(second);
+    assert!(admission.enter_at_once(arrival(0)).is_some());
+    let asked_in_vain = stats(&admission, 0);
+    assert_eq!((asked_in_vain.waiting, asked_in_vain.gone_waiting, asked_in_vain.arrived), (0, 0, 2));
+}

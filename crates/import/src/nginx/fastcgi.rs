@@ -61,6 +61,11 @@ pub fn is_done_anyway(directive: &Directive) -> bool {
     }
 }
 
+/// Whether every application gets this parameter with this value.
+pub(super) fn is_standard(name: &str, value: &str) -> bool {
+    STANDARD.iter().any(|(standard, values)| *standard == name && values.contains(&value))
+}
+
 impl<'a> Translation<'a> {
     /// `expression`: that of the location, if it has one. `root`: that of the site. Returns whether there is a route.
     pub(super) fn fastcgi(
@@ -71,7 +76,7 @@ impl<'a> Translation<'a> {
         root: Option<&str>,
         settings: &mut Settings,
     ) -> bool {
-        let Some(address) = self.application(pass) else { return false };
+        let Some(address) = self.application(pass, pass.arg(0)) else { return false };
         let mut table = vec![("address", Value::from(address))];
         let own_root = one_in_force(levels, "root").map(|own| own.arg(0));
         if let Some(own) = own_root.filter(|own| Some(*own) != root) {
@@ -122,8 +127,7 @@ impl<'a> Translation<'a> {
     }
 
     /// The address of the application; `None`: it has none here, which is said.
-    fn application(&mut self, pass: &'a Directive) -> Option<String> {
-        let written = pass.arg(0);
+    pub(super) fn application(&mut self, pass: &'a Directive, written: &'a str) -> Option<String> {
         if values::has_variable(written) {
             self.leave(pass, "the address of an application is named in the file: variables cannot choose it");
             return None;
@@ -160,9 +164,8 @@ impl<'a> Translation<'a> {
         let (mut environment, mut remote_root): (Vec<(&str, Value)>, Option<&str>) = (Vec::new(), None);
         for param in in_force(levels, "fastcgi_param") {
             let (name, value) = (param.arg(0), param.arg(1));
-            let standard = STANDARD.iter().find(|(standard, _)| *standard == name).map(|(_, values)| *values);
             environment.retain(|(other, _)| *other != name);
-            if standard.is_some_and(|values| values.contains(&value)) {
+            if is_standard(name, value) {
                 continue;
             }
             let elsewhere = value.strip_suffix("$fastcgi_script_name").map(|path| path.trim_end_matches('/'));

@@ -96,6 +96,7 @@ const OPTIONS: &[&str] = &[
     "grpc_read_timeout",
     "break",
     "fastcgi_pass",
+    "uwsgi_pass",
     "internal",
 ];
 
@@ -213,7 +214,9 @@ impl<'a> Translation<'a> {
             };
         } else if let Some(pass) = has("fastcgi_pass") {
             self.fastcgi(pass, levels, pattern.expression(), root, &mut settings)
-        } else if has("uwsgi_pass").or_else(|| has("scgi_pass")).is_some() {
+        } else if let Some(pass) = has("uwsgi_pass") {
+            self.uwsgi(pass, levels, &mut settings)
+        } else if has("scgi_pass").is_some() {
             // The reason was given with the directive.
             false
         } else {
@@ -237,9 +240,9 @@ impl<'a> Translation<'a> {
         {
             settings.set("request-body", size);
         }
-        let intercepts = ["proxy_intercept_errors", "fastcgi_intercept_errors"];
+        let intercepts = ["proxy_intercept_errors", "fastcgi_intercept_errors", "uwsgi_intercept_errors"];
         let intercepts = intercepts.into_iter().filter_map(|name| one_in_force(levels, name));
-        let has_origin = settings.has("upstream") || settings.has_any("fastcgi");
+        let has_origin = settings.has("upstream") || settings.has_any("fastcgi") || settings.has_any("uwsgi");
         if self.has_error_pages && has_origin && !intercepts.into_iter().any(|one| one.arg(0) == "on") {
             settings.set("error-pages", false);
         }

@@ -97,6 +97,18 @@ pub const NEEDLESS: &[&str] = &[
     "worker_rlimit_nofile",
     "multi_accept",
     "underscores_in_headers",
+    "uwsgi_buffer_size",
+    "uwsgi_buffering",
+    "uwsgi_buffers",
+    "uwsgi_busy_buffers_size",
+    "uwsgi_max_temp_file_size",
+    "uwsgi_next_upstream",
+    "uwsgi_pass_header",
+    "uwsgi_pass_request_body",
+    "uwsgi_pass_request_headers",
+    "uwsgi_socket_keepalive",
+    "uwsgi_temp_file_write_size",
+    "uwsgi_temp_path",
 ];
 
 /// Directives that a location takes from its server, and that from `http`, unless it has its own.
@@ -154,6 +166,12 @@ pub const INHERITED: &[&str] = &[
     "ssl_client_certificate",
     "ssl_verify_client",
     "try_files",
+    "uwsgi_connect_timeout",
+    "uwsgi_hide_header",
+    "uwsgi_intercept_errors",
+    "uwsgi_modifier1",
+    "uwsgi_param",
+    "uwsgi_read_timeout",
     "access_log",
 ];
 
@@ -165,8 +183,8 @@ fn reason(name: &str) -> &'static str {
         }
         "if" => "an `if` is translated that has one `return` or `rewrite`",
         "proxy_send_timeout" => "`idle-timeout` of the upstream holds for both directions",
-        "uwsgi_pass" | "scgi_pass" => {
-            "uwsgi and SCGI are not spoken; `fastcgi` has an application answer, `upstream` passes requests on by HTTP"
+        "scgi_pass" => {
+            "SCGI is not spoken; `fastcgi` and `uwsgi` have an application answer, `upstream` passes requests on by HTTP"
         }
         "fastcgi_split_path_info" => "a script ends where its file ends: the first one with one of `extensions`",
         "fastcgi_send_timeout" => "`fastcgi.timeout` holds for both directions",
@@ -194,9 +212,12 @@ fn reason(name: &str) -> &'static str {
         "worker_shutdown_timeout" => "see `limits.shutdown-timeout`",
         "reuseport" => "each worker has a socket of its own anyway",
         _ if name.ends_with("_by_lua_block") || name.contains("_by_lua") => "there is no Lua",
-        _ if name.starts_with("uwsgi_") || name.starts_with("scgi_") => {
-            "it belongs to uwsgi or SCGI, which are not spoken"
-        }
+        "uwsgi_send_timeout" => "`uwsgi.timeout` holds for both directions",
+        "uwsgi_request_buffering" => "a request is read whole before it goes to an application",
+        "uwsgi_ignore_client_abort" => "a request ends with its client",
+        _ if name.starts_with("uwsgi_ssl") => "uwsgi is spoken without TLS",
+        _ if name.starts_with("uwsgi_cache") => "only files and responses of upstreams are cached",
+        _ if name.starts_with("scgi_") => "it belongs to SCGI, which is not spoken",
         _ => "it has no counterpart that the translation knows; see the settings in docs/guide/configuration.md",
     }
 }

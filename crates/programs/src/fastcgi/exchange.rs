@@ -1,4 +1,6 @@
 //! A request and its answer on a connection. The request is written and the answer is read at the same time.
+//!
+//! In uwsgi there are no records: the body of the request follows its head as it is, and the answer ends with the connection.
 
 use std::{
     io,
@@ -19,12 +21,12 @@ use tokio::{
 use super::{
     pool::{Pool, Unanswered},
     records::{self, Decoder, Event, Verdict},
-    socket::Socket,
 };
 use crate::{
     lines::Lines,
     output::{Incomplete, Output},
     slot::ProgramSlot,
+    socket::Socket,
 };
 
 /// Bytes read from a connection at once.
@@ -32,17 +34,17 @@ const READ_BYTES: usize = 32 << 10;
 
 /// How a connection is used and kept.
 #[derive(Clone, Debug)]
-pub(super) struct Terms {
-    pub(super) pool: Arc<Pool>,
-    pub(super) keep_connections: usize,
-    pub(super) keep_for: Duration,
+pub(crate) struct Terms {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) keep_connections: usize,
+    pub(crate) keep_for: Duration,
     /// Longest silence while something is waited for.
-    pub(super) idle_timeout: Duration,
+    pub(crate) idle_timeout: Duration,
 }
 
 /// How a connection was lost before its request was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Loss {
+pub(crate) enum Loss {
     /// The application had not read all of the request.
     Unread,
     /// It may have read it.
@@ -51,7 +53,7 @@ pub(super) enum Loss {
 
 /// A request under way. Dropping it closes the connection, which ends the request.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(crate) struct Exchange {
     terms: Terms,
     /// `None`: the exchange has ended.
     socket: Option<Socket>,
@@ -59,7 +61,8 @@ pub(super) struct Exchange {
     out: BytesMut,
     /// The rest of the request's body; `None`: all of it is written, or in `out`.
     body: Option<RequestBody>,
-    decoder: Decoder,
+    /// `None`: the application speaks uwsgi.
+    decoder: Option<Decoder>,
     /// Bytes read that are not decoded yet.
     input: BytesMut,
     /// Bytes of the answer.
@@ -86,7 +89,7 @@ pub(super) struct Exchange {
 
 impl Exchange {
     /// Begins a request on a connection. `unanswered`: the connection is new.
-    pub(super) fn new(
+    pub(crate) fn new(
         terms: &Terms,
         (socket, unanswered): (Socket, Option<Unanswered>),
         (begin, body): (&Bytes, RequestBody),
@@ -98,7 +101,7 @@ impl Exchange {
             socket: Some(socket),
             out: BytesMut::from(&begin[..]),
             body: Some(body),
-            decoder: Decoder::default(),
+            decoder: Some(Decoder::default()),
             input: BytesMut::new(),
             read: BytesMut::new(),
             errors,
@@ -116,13 +119,24 @@ impl Exchange {
         }
     }
 
+    /// Begins a request to an application that speaks uwsgi, on a new connection.
+    pub(crate) fn plain(
+        terms: &Terms,
+        socket: Socket,
+        (begin, body): (&Bytes, RequestBody),
+        errors: Lines,
+        name: Arc<str>,
+    ) -> Self {
+        Self { decoder: None, ..Self::new(terms, (socket, None), (begin, body), errors, name) }
+    }
+
     /// How the connection was lost, if that was before the first byte of an answer.
-    pub(super) fn loss(&self) -> Option<Loss> {
+    pub(crate) fn loss(&self) -> Option<Loss> {
         self.loss
     }
 
     /// Holds a slot until the exchange has ended.
-    pub(super) fn hold(&mut self, slot: ProgramSlot) {
+    pub(crate) fn hold(&mut self, slot: ProgramSlot) {
         self.slot = Some(slot);
     }
 
@@ -155,14 +169,19 @@ impl Exchange {
                     return Ok(took);
                 }
                 Poll::Ready(Some(Ok(frame))) => {
-                    // FastCGI has no trailers.
+                    // Neither protocol has trailers.
                     if let Ok(data) = frame.into_data() {
-                        records::body(&mut self.out, &data);
+                        match self.decoder {
+                            Some(_) => records::body(&mut self.out, &data),
+                            None => self.out.extend_from_slice(&data),
+                        }
                     }
                 }
                 Poll::Ready(Some(Err(error))) => return Err(Incomplete::Request(error)),
                 Poll::Ready(None) => {
-                    records::end_of_body(&mut self.out);
+                    if self.decoder.is_some() {
+                        records::end_of_body(&mut self.out);
+                    }
                     self.body = None;
                 }
             }
@@ -171,7 +190,11 @@ impl Exchange {
 
     /// Takes the events of the bytes that were read.
     fn decode(&mut self) -> Result<(), Incomplete> {
-        while let Some(event) = self.decoder.next(&mut self.input).map_err(Incomplete::Broken)? {
+        let Some(decoder) = &mut self.decoder else {
+            self.read.unsplit(self.input.split());
+            return Ok(());
+        };
+        while let Some(event) = decoder.next(&mut self.input).map_err(Incomplete::Broken)? {
             let script = &self.script;
             let log = |line: &str| tracing::warn!(%script, "{line}");
             match event {
@@ -193,7 +216,7 @@ impl Exchange {
                     }
                     self.has_ended = true;
                     // The padding of the last record belongs to it, and nothing else may follow.
-                    let more = self.decoder.next(&mut self.input).map_err(Incomplete::Broken)?;
+                    let more = decoder.next(&mut self.input).map_err(Incomplete::Broken)?;
                     if more.is_some() || !self.input.is_empty() {
                         self.socket = None;
                     }
@@ -207,7 +230,7 @@ impl Exchange {
     /// The connection is closed, or lost.
     fn closed(&mut self, error: Option<io::Error>) -> Result<bool, Incomplete> {
         self.socket = None;
-        if self.output_ended {
+        if self.output_ended || self.decoder.is_none() && self.has_answered && error.is_none() {
             self.has_ended = true;
             return Ok(false);
         }
@@ -264,6 +287,10 @@ impl Output for Exchange {
         &mut self.read
     }
 
+    fn has_status_line(&self) -> bool {
+        self.decoder.is_none()
+    }
+
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Incomplete>> {
         let polled = self.poll(cx);
         if polled.is_ready() {
@@ -276,7 +303,7 @@ impl Output for Exchange {
     fn finish(&mut self) {
         let is_whole = self.has_ended && self.out.is_empty() && self.body.is_none() && !self.is_cut;
         let Some(socket) = self.socket.take().filter(|_| is_whole && self.terms.keep_connections > 0) else { return };
-        if self.decoder.is_between_records()
+        if self.decoder.as_ref().is_some_and(Decoder::is_between_records)
             && let Ok(socket) = socket.into_kept()
         {
             self.terms.pool.keep(socket, self.terms.keep_connections, self.terms.keep_for);

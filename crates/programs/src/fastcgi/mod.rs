@@ -10,14 +10,13 @@
 //!   the application may have acted on it or its body is gone.
 //! - Standard error goes to the log. All requests of a route share the number of lines.
 
-mod exchange;
+pub(crate) mod exchange;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
-mod pool;
+pub(crate) mod pool;
 mod records;
 mod run;
 mod scripts;
-mod socket;
 #[cfg(test)]
 mod tests;
 

@@ -18,15 +18,14 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-use super::socket::KeptSocket;
-use crate::config::FastCgiAddress;
+use crate::{config::FastCgiAddress, socket::KeptSocket};
 
 /// The pools of this process.
 static POOLS: LazyLock<Mutex<HashMap<FastCgiAddress, Weak<Pool>>>> = LazyLock::new(Mutex::default);
 
 /// The kept connections to an address.
 #[derive(Debug, Default)]
-pub(super) struct Pool(Mutex<State>);
+pub(crate) struct Pool(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -46,7 +45,7 @@ struct Idle {
 
 /// The connection of a request.
 #[derive(Debug)]
-pub(super) enum Connection {
+pub(crate) enum Connection {
     Kept(KeptSocket),
     /// None is kept: the request opens one.
     New(Unanswered),
@@ -54,7 +53,7 @@ pub(super) enum Connection {
 
 /// A request on a new connection, until its answer begins.
 #[derive(Debug)]
-pub(super) struct Unanswered(Arc<Pool>);
+pub(crate) struct Unanswered(Arc<Pool>);
 
 impl Drop for Unanswered {
     fn drop(&mut self) {
@@ -64,7 +63,7 @@ impl Drop for Unanswered {
 
 impl Pool {
     /// The pool of an address.
-    pub(super) fn of(address: &FastCgiAddress) -> Arc<Self> {
+    pub(crate) fn of(address: &FastCgiAddress) -> Arc<Self> {
         let mut pools = POOLS.lock();
         pools.retain(|_, pool| pool.strong_count() > 0);
         if let Some(pool) = pools.get(address).and_then(Weak::upgrade) {
@@ -76,7 +75,7 @@ impl Pool {
     }
 
     /// The connection for a request.
-    pub(super) fn take(self: &Arc<Self>) -> Connection {
+    pub(crate) fn take(self: &Arc<Self>) -> Connection {
         let mut state = self.0.lock();
         while let Some(Idle { mut socket, until }) = state.idle.pop() {
             if Instant::now() < until && socket.is_quiet() {
@@ -88,7 +87,7 @@ impl Pool {
     }
 
     /// A kept connection was found closed: the application has ended, and all the others are closed too.
-    pub(super) fn open_anew(self: &Arc<Self>) -> Unanswered {
+    pub(crate) fn open_anew(self: &Arc<Self>) -> Unanswered {
         let mut state = self.0.lock();
         state.idle.clear();
         state.unanswered += 1;
@@ -96,7 +95,7 @@ impl Pool {
     }
 
     /// Keeps a connection for so long, unless there are `most` already. Must be called within a runtime.
-    pub(super) fn keep(self: &Arc<Self>, socket: KeptSocket, most: usize, keep_for: Duration) {
+    pub(crate) fn keep(self: &Arc<Self>, socket: KeptSocket, most: usize, keep_for: Duration) {
         let mut state = self.0.lock();
         if state.unanswered > 0 || state.idle.len() >= most {
             return;
@@ -118,7 +117,7 @@ impl Pool {
     }
 
     #[cfg(test)]
-    pub(super) fn counts(&self) -> (usize, usize) {
+    pub(crate) fn counts(&self) -> (usize, usize) {
         let state = self.0.lock();
         (state.idle.len(), state.unanswered)
     }

@@ -14,7 +14,6 @@ use super::{
     pool::{Connection, Pool},
     records,
     scripts::{Script, Scripts},
-    socket::Socket,
 };
 use crate::{
     answer::Head,
@@ -25,6 +24,7 @@ use crate::{
     lines::{Budget, Lines},
     output::{self, Output as _},
     slot::Slots,
+    socket::Socket,
     variables::{self, Variables},
 };
 

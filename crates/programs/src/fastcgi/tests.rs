@@ -577,10 +577,10 @@ async fn a_full_backlog_is_waited_for_until_the_time_is_over() {
     rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new(&path).unwrap()).unwrap();
     rustix::net::listen(&socket, 0).unwrap();
     let address = FastCgiAddress::Unix(path.clone());
-    let first = super::socket::Socket::connect(&address, PATIENCE).await.unwrap();
-    let error = super::socket::Socket::connect(&address, Duration::from_millis(50)).await.unwrap_err();
+    let first = crate::socket::Socket::connect(&address, PATIENCE).await.unwrap();
+    let error = crate::socket::Socket::connect(&address, Duration::from_millis(50)).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
-    let waiting = tokio::spawn(async move { super::socket::Socket::connect(&address, PATIENCE).await });
+    let waiting = tokio::spawn(async move { crate::socket::Socket::connect(&address, PATIENCE).await });
     let accepted = tokio::task::spawn_blocking(move || {
         let one = rustix::net::accept(&socket).unwrap();
         (one, socket)

@@ -323,9 +323,14 @@ impl Sample {
             }
         }
         type OfUpstream = fn(&UpstreamStats) -> u64;
-        let families: [(&str, &str, OfUpstream); 3] = [
+        let families: [(&str, &str, OfUpstream); 6] = [
             ("upstream_retries", "Times a request was sent to another server", |it| it.retries),
             ("upstream_retries_refused", "Times the budget did not allow that", |it| it.retries_refused),
+            ("upstream_hedges", "Slow requests sent to a second server, too", |it| it.hedges[0]),
+            ("upstream_hedges_won", "Those whose answer came first", |it| it.hedges[1]),
+            ("upstream_hedges_refused", "Slow requests for which budget or slots did not allow that", |it| {
+                it.hedges[2]
+            }),
             ("upstream_look_ups_failed", "Look-ups of names of servers that found nothing", |it| it.look_ups_failed),
         ];
         for (name, help, number) in families {

@@ -19,7 +19,8 @@ const STATES: [(&str, ServerMode); 3] =
 /// All upstreams.
 pub(super) fn all(snapshot: &ConfigSnapshot) -> Value {
     let upstreams = snapshot.upstreams.stats().into_iter().map(|upstream| {
-        let UpstreamStats { name, servers, retries, retries_refused, unserved, names, look_ups_failed } = upstream;
+        let UpstreamStats { name, servers, retries, retries_refused, unserved, names, look_ups_failed, hedges } =
+            upstream;
         let names: Vec<_> = names
             .into_iter()
             .map(|it| json!({ "name": it.name, "servers": it.servers, "problem": it.problem }))
@@ -30,6 +31,9 @@ pub(super) fn all(snapshot: &ConfigSnapshot) -> Value {
             "retries": retries,
             "retries_refused": retries_refused,
             "unserved": unserved,
+            "hedges": hedges[0],
+            "hedges_won": hedges[1],
+            "hedges_refused": hedges[2],
             "names": names,
             "look_ups_failed": look_ups_failed,
             "servers": servers,

@@ -8,7 +8,9 @@ use limits::Limit;
 use rewrites::{Redirect, Rewrite};
 use scheduler::admission::ResourceId;
 
-use super::{Access, CgiConfig, CompressionConfig, FastCgiConfig, Filter, PathPattern, Respond, RouteCache, Times};
+use super::{
+    Access, CgiConfig, CompressionConfig, FastCgiConfig, Filter, PathPattern, Respond, RouteCache, Times, UwsgiConfig,
+};
 
 /// A route to an origin. The first route of a site that matches a request serves it; without a match the
 /// site's files do.
@@ -136,6 +138,8 @@ pub enum Origin {
     Cgi(CgiConfig),
     /// An application that answers by FastCGI.
     FastCgi(Box<FastCgiConfig>),
+    /// An application that answers by uwsgi.
+    Uwsgi(Box<UwsgiConfig>),
     /// None: each request is sent to another address.
     Redirect(Redirect),
     /// None: each request goes on with another path.

@@ -34,12 +34,12 @@ pub use files::{CacheConfig, CacheControlRule, FilesConfig, SymlinkPolicy};
 pub use heads::{Cors, Expires, ForwardedField, Freshness, HeaderRules, OriginPattern, Origins, TypePattern};
 use http::{HeaderValue, Uri};
 use ipnet::IpNet;
-pub use programs::{CgiConfig, FastCgiAddress, FastCgiConfig, Priority, WorkersConfig};
+pub use programs::{CgiConfig, FastCgiAddress, FastCgiConfig, Priority, UwsgiConfig, WorkersConfig};
 pub use rewrites::{BadTarget, Redirect, Rewrite};
 pub use traces::{BadEndpoint, Endpoint as TracesEndpoint, Parents as TraceParents, TracesConfig};
 pub use upstream::{
-    ActiveChecks, Balance, CertificateFiles, HashKey, OutlierChecks, PassiveChecks, ProxyVersion, StickyConfig, Times,
-    UpstreamAddress, UpstreamConfig, UpstreamServer,
+    ActiveChecks, Balance, CertificateFiles, HashKey, Hedge, OutlierChecks, PassiveChecks, ProxyVersion, StickyConfig,
+    Times, UpstreamAddress, UpstreamConfig, UpstreamServer,
 };
 
 pub use self::{

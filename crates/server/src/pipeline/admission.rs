@@ -30,6 +30,8 @@ pub(super) struct Admitted {
     pub(super) slot: Option<Slot>,
     /// Tells whether the client is still there.
     pub(super) presence: Presence,
+    /// How the request arrived at the site, if it needs a slot.
+    pub(super) arrival: Option<Arrival>,
 }
 
 /// Waits for a slot as long as the client does.
@@ -51,7 +53,7 @@ pub(super) async fn wait(
         request.now,
     );
     if !route.config.admitted || !snapshot.classes.admission.enabled {
-        return Ok(Admitted { body, pulse, slot: None, presence });
+        return Ok(Admitted { body, pulse, slot: None, presence, arrival: None });
     }
     let arrival = Arrival {
         class: request.verdict.class,
@@ -70,7 +72,7 @@ pub(super) async fn wait(
     }
     request.record.waited = Some(slot.waited);
     let service_times = request.record.spans.has_slot(request.now, request.record.counters.service_times());
-    Ok(Admitted { body, pulse, slot: Some(slot.counted(service_times)), presence })
+    Ok(Admitted { body, pulse, slot: Some(slot.counted(service_times)), presence, arrival: Some(arrival) })
 }
 
 fn client_key(client: IpAddr) -> u64 {

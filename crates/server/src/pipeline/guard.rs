@@ -109,7 +109,7 @@ impl Guard {
             config::Origin::Respond(respond) => guards.push(Self::Respond(respond.clone())),
             config::Origin::Upstream { .. } => guards.push(Self::MaxForwards),
             config::Origin::Files => guards.extend(Fallback::of(route, site).map(Box::new).map(Self::Fallback)),
-            config::Origin::Cgi(_) | config::Origin::FastCgi(_) => {}
+            config::Origin::Cgi(_) | config::Origin::FastCgi(_) | config::Origin::Uwsgi(_) => {}
         }
         guards.into()
     }

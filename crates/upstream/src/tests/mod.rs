@@ -4,6 +4,7 @@
 mod checked;
 mod dns;
 mod exchanged;
+mod hedged;
 mod http2;
 mod named;
 mod placed;

@@ -106,7 +106,8 @@ async fn a_name_that_fails_is_asked_less_often_and_keeps_its_servers() {
     assert_eq!((next.stats()[0].names[0].servers, next.stats()[0].look_ups_failed), (1, failed));
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(names().problem, None);
-    assert_eq!(asked.load(SeqCst) as u64 - upstreams.stats()[0].look_ups_failed, 16, "it is looked up as before");
+    let found = asked.load(SeqCst) as u64 - upstreams.stats()[0].look_ups_failed;
+    assert!((13..=15).contains(&found), "every ten seconds, as before: {found}");
 }
 
 /// A gateway that asks a name server for its servers.

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, ops::Range, path::PathBuf, time::Duration};
 
-use server::config::{CgiConfig, FastCgiConfig, WorkersConfig};
+use server::config::{CgiConfig, FastCgiConfig, UwsgiConfig, WorkersConfig};
 use toml::Spanned;
 
 use super::{
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     config::{
         problems::Problem,
-        raw::{RawCgi, RawFastCgi, RawWorkers},
+        raw::{RawCgi, RawFastCgi, RawUwsgi, RawWorkers},
         written::Pairs,
         written::TextOr,
     },
@@ -201,6 +201,36 @@ impl Resolver<'_> {
             keep_for: self.setting(None, &table.keep_for, values::duration, Duration::from_secs(2)),
         };
         Some(config)
+    }
+
+    pub(super) fn uwsgi(&mut self, written: &Spanned<TextOr<RawUwsgi>>) -> Option<UwsgiConfig> {
+        let as_table;
+        let table = match written.get_ref() {
+            TextOr::Table(table) => table,
+            TextOr::Text(text) => {
+                as_table =
+                    RawUwsgi { address: Some(Spanned::new(written.span(), text.clone())), ..RawUwsgi::default() };
+                &as_table
+            }
+        };
+        let missing = ("this table has no `address`", "add `address = \"unix:/run/uwsgi/app.sock\"`");
+        let modifier = |text: &str| {
+            text.parse().map_err(|_| format!("`{text}` is not a number from 0 to 255: most applications have 0"))
+        };
+        Some(UwsgiConfig {
+            address: self.required(&table.address, written.span(), missing, values::uwsgi_address)?,
+            modifier: self.setting(None, &table.modifier, modifier, 0),
+            environment: self.environment(table.environment.as_ref()),
+            connect_timeout: self.setting(None, &table.connect_timeout, values::duration, Duration::from_secs(5)),
+            idle_timeout: self.setting(None, &table.timeout, values::duration, Duration::from_secs(60)),
+            head_bytes: self.setting(None, &table.response_head, values::response_head, 64 * 1024),
+            most_running: self.setting(
+                None,
+                &table.max_running,
+                |text| values::count(text, 100_000).map(|n| NonZeroU32::new(n as u32).unwrap_or(NonZeroU32::MIN)),
+                const { NonZeroU32::new(256).unwrap() },
+            ),
+        })
     }
 
     fn environment(&mut self, written: Option<&Pairs>) -> Vec<(String, String)> {

@@ -146,7 +146,7 @@ impl Resolver<'_> {
             Origin::Redirect(_) => Some("a redirect never waits for a slot"),
             Origin::Rewrite(_) => Some("the route that the request goes on to has its own"),
             Origin::Respond(_) => Some("such an answer never waits for a slot"),
-            Origin::Upstream { .. } | Origin::Cgi(_) | Origin::FastCgi(_) => None,
+            Origin::Upstream { .. } | Origin::Cgi(_) | Origin::FastCgi(_) | Origin::Uwsgi(_) => None,
         };
         let admitted = raw.admitted.as_ref().map_or(never_waits.is_none(), |written| *written.get_ref());
         let early_hints = raw.early_hints.as_ref().is_some_and(|written| *written.get_ref());
@@ -296,6 +296,7 @@ impl Resolver<'_> {
             raw.upstream.as_ref().map(Spanned::span),
             raw.cgi.as_ref().map(Spanned::span),
             raw.fastcgi.as_ref().map(Spanned::span),
+            raw.uwsgi.as_ref().map(Spanned::span),
             raw.redirect.as_ref().map(Spanned::span),
             raw.rewrite.as_ref().map(Spanned::span),
             raw.respond.as_ref().map(Spanned::span),
@@ -305,14 +306,14 @@ impl Resolver<'_> {
         match (places.next(), places.next()) {
             (None, _) if self.shape_is_sound => {
                 self.problems.push(Problem::new("this route leads nowhere", Some(owner)).help(
-                    "add `upstream = \"NAME\"`, `cgi = \"DIRECTORY\"`, `fastcgi = \"ADDRESS\"`, `redirect = \"ADDRESS\"`, `rewrite = \"PATH\"`, \
-                     `respond = STATUS`, or `files = true` for the files of the site",
+                    "add `upstream = \"NAME\"`, `cgi = \"DIRECTORY\"`, `fastcgi = \"ADDRESS\"`, `uwsgi = \"ADDRESS\"`, `redirect = \"ADDRESS\"`, \
+                     `rewrite = \"PATH\"`, `respond = STATUS`, or `files = true` for the files of the site",
                 ))
             }
             (first, Some(second)) => self.problems.push(
                 Problem::new("a route leads to one place", Some(second))
                     .also(first, "given already")
-                    .help("leave in one of `upstream`, `cgi`, `fastcgi`, `redirect`, `rewrite`, `respond` and `files`"),
+                    .help("leave in one of `upstream`, `cgi`, `fastcgi`, `uwsgi`, `redirect`, `rewrite`, `respond` and `files`"),
             ),
             _ => {}
         }
@@ -339,9 +340,10 @@ impl Resolver<'_> {
             ("idle-timeout", raw.idle_timeout.as_ref().map(Spanned::span)),
             ("total-timeout", raw.total_timeout.as_ref().map(Spanned::span)),
         ];
-        let own_timeout = match (&raw.cgi, &raw.fastcgi) {
-            (Some(_), _) => Some("cgi.timeout"),
-            (_, Some(_)) => Some("fastcgi.timeout"),
+        let own_timeout = match (&raw.cgi, &raw.fastcgi, &raw.uwsgi) {
+            (Some(_), _, _) => Some("cgi.timeout"),
+            (_, Some(_), _) => Some("fastcgi.timeout"),
+            (_, _, Some(_)) => Some("uwsgi.timeout"),
             _ => None,
         };
         for (key, place) in of_upstreams.into_iter().filter(|(_, place)| place.is_some()) {
@@ -359,6 +361,9 @@ impl Resolver<'_> {
         }
         if let Some(fastcgi) = &raw.fastcgi {
             return self.fastcgi(fastcgi, has_files).map(Box::new).map(Origin::FastCgi);
+        }
+        if let Some(uwsgi) = &raw.uwsgi {
+            return self.uwsgi(uwsgi).map(Box::new).map(Origin::Uwsgi);
         }
         if raw.redirect.is_some() {
             return self.redirect(raw, pattern?).map(Origin::Redirect);

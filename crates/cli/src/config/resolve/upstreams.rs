@@ -168,6 +168,8 @@ impl Resolver<'_> {
                 |text| values::or_off(text, values::whole_percent),
                 default.retry_budget,
             ),
+            hedge: self.setting(None, &raw.hedge, |text| values::or_off(text, values::hedge), default.hedge),
+            hedge_budget: self.setting(None, &raw.hedge_budget, values::whole_percent, default.hedge_budget),
             head_bytes: self.setting(None, &raw.response_head, values::response_head, default.head_bytes),
             passive: self.passive(&raw.passive, &default.passive),
             active: raw.active.as_ref().and_then(|active| self.active(active)),

@@ -2,7 +2,7 @@
 
 #[path = "../../../../upstream/src/tests/dns.rs"]
 #[allow(dead_code)]
-mod dns;
+pub(crate) mod dns;
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! A program that is run for each request (RFC 3875), or an application behind FastCGI.
+//! A program that is run for each request (RFC 3875), or an application behind FastCGI or uwsgi.
 
 use std::{net::SocketAddr, pin::pin, sync::Arc};
 
@@ -28,7 +28,7 @@ pub(super) async fn answer(
     program: &Application,
     admitted: Admitted,
 ) -> Result<Answer, Failure> {
-    let Admitted { body, pulse: _, mut slot, mut presence } = admitted;
+    let Admitted { body, mut slot, mut presence, .. } = admitted;
     let (parts, connection, verdict) = (&*context.parts, &context.connection, &context.verdict);
     let mut request = Request::new(body);
     *request.method_mut() = parts.method.clone();

@@ -11,7 +11,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 
 use crate::{
-    admission::Slot,
+    admission::{Admission, Arrival, Slot},
     body::{Afterwards, Pulse, RelayEnd, RequestBody, full, relay},
     connection_state::Tunnel,
     pipeline::{
@@ -25,7 +25,9 @@ use crate::{
     },
     sites::{Routed, UpstreamOrigin},
     state::ConfigSnapshot,
-    upstream::{self, Ask, Interim, Outbound, Pools, PreparedRequest, Upgraded, UpstreamBody, UpstreamError},
+    upstream::{
+        self, Ask, Interim, Outbound, Pools, PreparedRequest, SecondSlot, Upgraded, UpstreamBody, UpstreamError,
+    },
 };
 use files::FileBody;
 
@@ -37,10 +39,24 @@ struct Passing {
     pools: Arc<Pools>,
     prepared: Box<PreparedRequest>,
     interims: InterimSender,
+    second: SecondSlots,
     presence: Presence,
     is_head: bool,
     /// A streamed body: lives while the response moves.
     pulse: Option<Pulse>,
+}
+
+/// The slot that a request needs at a second server, while the first one works on it.
+struct SecondSlots(Option<(Admission, Arrival)>);
+
+impl SecondSlots {
+    /// `None`: the site has no room. A request that needs no slot needs none for the second server.
+    fn take(&self) -> Option<SecondSlot> {
+        match &self.0 {
+            None => Some(Box::new(())),
+            Some((admission, arrival)) => Some(Box::new(admission.enter_at_once(*arrival)?)),
+        }
+    }
 }
 
 /// The answer of an upstream, as its client gets it.
@@ -67,7 +83,7 @@ pub(super) async fn answer(
     origin: &UpstreamOrigin,
     admitted: Admitted,
 ) -> Result<Response<AnswerBody>, Failure> {
-    let Admitted { body, pulse, slot, presence } = admitted;
+    let Admitted { body, pulse, slot, presence, arrival } = admitted;
     let transforms = snapshot.sites.transforms(request.site, request.route);
     let headers = if transforms.iter().any(Transform::reads_request) {
         request.parts.headers.clone()
@@ -83,7 +99,8 @@ pub(super) async fn answer(
     let parts = &request.parts;
     let interims = InterimSender::new(request, snapshot);
     let is_head = parts.method == Method::HEAD;
-    let passing = Passing { pools, prepared, interims, presence, is_head, pulse };
+    let second = SecondSlots(arrival.map(|arrival| (snapshot.admission.clone(), arrival)));
+    let passing = Passing { pools, prepared, interims, second, presence, is_head, pulse };
     // Pinned here, because an awaited value takes its room twice.
     let passed = match slot {
         Some(slot) if origin.buffer_response => pin!(pass_buffered(passing, snapshot.clone(), slot)).await,
@@ -147,9 +164,10 @@ pub(in crate::pipeline) fn prepare(
 
 /// Passes the response on as its client takes it, which holds the slot.
 async fn pass_streamed(passing: Passing, mut slot: Option<Slot>) -> Result<Result<Passed, NotPassed>, Failure> {
-    let Passing { pools, prepared, interims, mut presence, pulse, .. } = passing;
+    let Passing { pools, prepared, interims, second, mut presence, pulse, .. } = passing;
     let mut send = |interim| interims.send(interim);
-    let answer = match presence.during(pin!(pools.pass(prepared, &mut send))).await? {
+    let mut slots = || second.take();
+    let answer = match presence.during(pin!(pools.pass_hedged(prepared, &mut send, &mut slots))).await? {
         Ok(answer) => answer,
         Err(error) => return Ok(Err(NotPassed { status: give_up(slot, &error), server: None })),
     };
@@ -169,9 +187,10 @@ fn pass_buffered(
     mut slot: Slot,
 ) -> impl Future<Output = Result<Passed, NotPassed>> {
     // Not the connection: work that outlives its client must not keep the client's socket open.
-    let Passing { pools, prepared, interims, is_head, pulse, .. } = passing;
+    let Passing { pools, prepared, interims, second, is_head, pulse, .. } = passing;
     Outliving::new(async move {
-        let answer = match pools.pass(prepared, &mut |interim| interims.send(interim)).await {
+        let mut slots = || second.take();
+        let answer = match pools.pass_hedged(prepared, &mut |interim| interims.send(interim), &mut slots).await {
             Ok(answer) => answer,
             Err(error) => return Err(NotPassed { status: give_up(Some(slot), &error), server: None }),
         };

@@ -215,6 +215,8 @@ fn mistakes_about_upstreams() {
             ":7:49",
             "the records of a service have the weights",
         ),
+        ("name = \"app\"\nservers = [\"http://a\"]\nhedge = \"p99\"\n", ":8:9", "write `p95`, a time as in `200ms`"),
+        ("name = \"app\"\nservers = [\"http://a\"]\nhedge-budget = \"0%\"\n", ":8:16", "percent from 1 to 100"),
         ("name = \"app\"\nservers = [\"http://a\"]\nproxy-protocol = \"v3\"\n", ":8:18", "write `v1`, `v2` or `off`"),
         ("name = \"app\"\nservers = [\"http://a\"]\nretry-budget = \"0%\"\n", ":8:16", "percent from 1 to 100"),
         ("name = \"app\"\nservers = [\"http://a\"]\noutliers = { slower = 1 }\n", ":8:23", "from 1.1 to 100"),
@@ -434,6 +436,13 @@ fn mistakes_about_routes_without_an_upstream() {
             "nothing says where the scripts are",
         ),
         ("[[site]]\n[[site.route]]\npath = \"/\"\nfastcgi = { root = \"www\" }\n", ":4:11", "has no `address`"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nuwsgi = { timeout = \"1s\" }\n", ":4:9", "has no `address`"),
+        ("[[site]]\n[[site.route]]\npath = \"/\"\nuwsgi = \"http://a:1\"\n", ":4:9", "no address of uwsgi"),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nuwsgi = { address = \"a:1\", modifier = 256 }\n",
+            ":4:38",
+            "not a number from 0 to 255",
+        ),
         (
             "[[site]]\n[[site.route]]\npath = \"/\"\nfastcgi = { address = \"[::1]:1\", root = \"none\" }\n",
             ":4:41",

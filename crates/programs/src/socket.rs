@@ -21,21 +21,21 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// A connection that carries a request.
 #[derive(Debug)]
-pub(super) enum Socket {
+pub(crate) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 /// A connection that carries none. It belongs to no runtime, so a thread can use it that another thread has opened.
 #[derive(Debug)]
-pub(super) enum KeptSocket {
+pub(crate) enum KeptSocket {
     Tcp(net::TcpStream),
     Unix(os::unix::net::UnixStream),
 }
 
 impl Socket {
     /// Connects. A Unix socket whose backlog is full is asked again until `most` has passed.
-    pub(super) async fn connect(address: &FastCgiAddress, most: Duration) -> io::Result<Self> {
+    pub(crate) async fn connect(address: &FastCgiAddress, most: Duration) -> io::Result<Self> {
         let deadline = Instant::now() + most;
         let connected = timeout_at(deadline, async {
             match address {
@@ -56,7 +56,7 @@ impl Socket {
         connected.await.unwrap_or_else(|_| Err(late()))
     }
 
-    pub(super) fn into_kept(self) -> io::Result<KeptSocket> {
+    pub(crate) fn into_kept(self) -> io::Result<KeptSocket> {
         match self {
             Self::Tcp(stream) => stream.into_std().map(KeptSocket::Tcp),
             Self::Unix(stream) => stream.into_std().map(KeptSocket::Unix),
@@ -66,7 +66,7 @@ impl Socket {
 
 impl KeptSocket {
     /// Whether the application has neither closed it nor sent anything. Never blocks.
-    pub(super) fn is_quiet(&mut self) -> bool {
+    pub(crate) fn is_quiet(&mut self) -> bool {
         let read = match self {
             Self::Tcp(stream) => stream.read(&mut [0]),
             Self::Unix(stream) => stream.read(&mut [0]),
@@ -74,7 +74,7 @@ impl KeptSocket {
         read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    pub(super) fn into_socket(self) -> io::Result<Socket> {
+    pub(crate) fn into_socket(self) -> io::Result<Socket> {
         match self {
             Self::Tcp(stream) => TcpStream::from_std(stream).map(Socket::Tcp),
             Self::Unix(stream) => UnixStream::from_std(stream).map(Socket::Unix),

@@ -85,6 +85,7 @@ fn json(line: &mut Vec<u8>, record: &Record) {
         "waited_s": record.told.waited.as_secs_f64(),
         "upstream": record.told.upstream.as_deref(),
         "cache": record.told.cache,
+        "grpc_status": record.told.grpc_status,
         "response_time_s": record.response_time.as_secs_f64(),
         "slowdown": record.slowdown,
     });

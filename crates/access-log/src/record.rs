@@ -21,6 +21,8 @@ pub struct Told {
     pub upstream: Option<Arc<str>>,
     /// What the shared cache did, where the route has one.
     pub cache: Option<&'static str>,
+    /// The status of a call of gRPC.
+    pub grpc_status: Option<u8>,
 }
 
 /// What was sent of a response.

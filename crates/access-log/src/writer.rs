@@ -471,7 +471,14 @@ mod tests {
         let (parts, ()) = http::Request::get(target).body(()).expect("a request").into_parts();
         let sent = Sent { body_bytes: 1, complete: true, slowdown: Some(1.5) };
         let peer = SocketAddr::from(([192, 0, 2, 1], 1));
-        let told = Told { class: "default".into(), user: None, waited: Duration::ZERO, upstream: None, cache: None };
+        let told = Told {
+            class: "default".into(),
+            user: None,
+            waited: Duration::ZERO,
+            upstream: None,
+            cache: None,
+            grpc_status: None,
+        };
         Entry::new(peer, &parts, None).write(log, StatusCode::OK, sent, Duration::from_millis(2), told);
     }
 

@@ -25,8 +25,10 @@ mod sticky;
 #[cfg(test)]
 mod tests;
 mod upgraded;
+mod upload;
 mod upstreams;
 mod watch;
+mod websocket;
 mod wire;
 
 #[cfg(fuzzing)]

@@ -6,12 +6,14 @@ mod cluster;
 mod compression;
 pub(crate) mod fastcgi;
 mod forward_auth;
+mod grpc;
 mod interim;
 mod named;
 mod programs;
 mod rules;
 mod slots;
 mod tunnels;
+mod websocket;
 
 use std::{
     fs,

@@ -26,7 +26,7 @@ use super::{
     routes::Routes,
     settings::{Contradiction, check, settings},
     stats::{ResourceStats, Stats},
-    windows::{Due, Windows},
+    windows::{Due, Windows, ns},
 };
 use crate::{alarm::Alarm, config::Classes, wakers::Wakers};
 
@@ -158,7 +158,13 @@ impl AdmissionDriver {
             let now = self.now();
             let (class, resource) = core.translate(arrival.class, arrival.resource, generation);
             let expected_ns = core.routes.expected_ns(arrival.route);
-            let arrival = machine::Arrival { class, resource, client: arrival.client, expected_ns };
+            let arrival = machine::Arrival {
+                class,
+                resource,
+                client: arrival.client,
+                expected_ns,
+                within_ns: arrival.within.map(ns),
+            };
             match core.machine.handle_arrived(now, arrival) {
                 Ok(request) => match self.pump(&mut core, now, Some((request, class))) {
                     (Some(outcome), wakers) => (Polled::Decided(outcome), wakers),

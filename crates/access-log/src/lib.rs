@@ -72,6 +72,7 @@ impl Entry {
                 upstream: None,
                 cache: None,
                 trace: None,
+                grpc_status: None,
             },
             text: text.into_boxed_slice(),
             ends,

@@ -86,6 +86,7 @@ fn json(line: &mut Vec<u8>, record: &Record) {
         "upstream": record.told.upstream.as_deref(),
         "cache": record.told.cache,
         "trace_id": record.told.trace.map(|trace| format!("{trace:032x}")),
+        "grpc_status": record.told.grpc_status,
         "response_time_s": record.response_time.as_secs_f64(),
         "slowdown": record.slowdown,
     });

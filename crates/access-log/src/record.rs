@@ -23,6 +23,8 @@ pub struct Told {
     pub cache: Option<&'static str>,
     /// The number of its trace, where requests are traced.
     pub trace: Option<u128>,
+    /// The status of a call of gRPC.
+    pub grpc_status: Option<u8>,
 }
 
 /// What was sent of a response.

@@ -478,6 +478,7 @@ mod tests {
             upstream: None,
             cache: None,
             trace: None,
+            grpc_status: None,
         };
         Entry::new(peer, &parts, None).write(log, StatusCode::OK, sent, Duration::from_millis(2), told);
     }

@@ -3,6 +3,7 @@
 
 mod inbox;
 mod outgoing;
+mod reader;
 mod relay;
 mod request;
 mod store;
@@ -17,6 +18,7 @@ use http_body_util::{BodyExt as _, Full};
 pub use self::{
     inbox::Inbox,
     outgoing::Sending,
+    reader::{BodyReader, ReaderBody},
     relay::{Afterwards, Relay, RelayEnd, Relayed, relay},
     request::{ClientBody, CollectError, IncomingBody, Patience, Pulse, RequestBody, Streamed, Whole},
     store::{Store, StoreLimits, StoreStats},

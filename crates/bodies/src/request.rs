@@ -352,6 +352,18 @@ impl RequestBody {
         Self::Streamed(Box::new(streamed))
     }
 
+    /// Puts the beginning of a streamed body back, which was read from it.
+    #[must_use]
+    pub fn preceded_by(self, bytes: Bytes) -> Self {
+        match self {
+            Self::Streamed(mut streamed) => {
+                streamed.next = if streamed.next.is_empty() { bytes } else { [bytes, streamed.next].concat().into() };
+                Self::Streamed(streamed)
+            }
+            other => other,
+        }
+    }
+
     /// Reads a client's body to its end, or as far as there is room for it. The client then waits with the rest
     /// until the origin takes it.
     ///

@@ -77,7 +77,10 @@ const DOORS: &[(&str, &[&str])] = &[
     ("serpent-recent", &[]),
     ("serpent-rewrites", &["serpent-classify"]),
     ("serpent-traces", &[]),
-    ("serpent-upstream", &["serpent-bodies", "serpent-heads", "serpent-http1", "serpent-proxy-protocol"]),
+    (
+        "serpent-upstream",
+        &["serpent-bodies", "serpent-heads", "serpent-http1", "serpent-http2", "serpent-proxy-protocol"],
+    ),
     ("serpent-simulator", &["serpent-scheduler", "serpent-workload"]),
     // The lab imports nothing from the server that it measures: it runs `serpent` as a program.
     (

@@ -7,6 +7,7 @@ mod cors;
 mod early_hints;
 mod expires;
 mod forwarded;
+mod grpc;
 mod join;
 mod media_type;
 mod prepare;
@@ -21,6 +22,7 @@ pub use self::{
     early_hints::{EarlyHints, Page},
     expires::{Expires, Freshness},
     forwarded::{ClientAddress, ClientFields, ForwardedField, remove_client_fields, tells_of_client},
+    grpc::{GrpcStatus, grpc_timeout, has_grpc_type, is_grpc, set_grpc_timeout},
     join::join_cookies,
     media_type::TypePattern,
     prepare::{Kept, is_hop_by_hop, prepare_request, prepare_response, prepare_trailers},

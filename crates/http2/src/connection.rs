@@ -1,4 +1,4 @@
-//! A connection: takes its requests.
+//! A connection with a client: takes its requests.
 
 use std::{
     fmt,
@@ -16,9 +16,9 @@ use http_body::Body;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{
+    incoming::Incoming,
     interims::Interims,
     keep_alive::{Heard, KeepAlive, Listening},
-    request_body::RequestBody,
     settings::Settings,
     stream::StreamTask,
 };
@@ -63,7 +63,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin, A, E> Connection<S, A, E> {
 impl<S, A, E, F, B> Future for Connection<S, A, E>
 where
     S: AsyncRead + AsyncWrite + Unpin,
-    A: Fn(Request<RequestBody>, Interims) -> F,
+    A: Fn(Request<Incoming>, Interims) -> F,
     F: Future<Output = Response<B>>,
     B: Body<Data = Bytes>,
     E: Fn(StreamTask<F, B>),
@@ -91,7 +91,7 @@ where
         while let Some(accepted) = ready!(http.poll_accept(cx)) {
             let (request, respond) = accepted?;
             let (head, body) = request.into_parts();
-            let body = RequestBody::new(body, &head.headers);
+            let body = Incoming::new(body, &head.headers);
             let interims = Interims::of(respond.stream_id().as_u32());
             let answer = (this.answer)(Request::from_parts(head, body), interims.clone());
             (this.spawn)(StreamTask::new(answer, respond, interims));

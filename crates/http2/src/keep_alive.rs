@@ -5,7 +5,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     task::{Context, Poll, ready},
     time::Duration,
@@ -17,8 +17,15 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-/// Whether anything has come since the last look.
-pub(crate) type Heard = Arc<AtomicBool>;
+/// Counts how often bytes have come.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heard(Arc<AtomicU64>);
+
+impl Heard {
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
 
 /// A transport that notes when bytes come.
 #[derive(Debug)]
@@ -37,7 +44,7 @@ impl<S> Listening<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Listening<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
-        self.heard.store(true, Relaxed);
+        self.heard.0.fetch_add(1, Relaxed);
         Poll::Ready(Ok(()))
     }
 }
@@ -71,6 +78,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Listening<S> {
 /// Asks a client that is quiet whether it is still there.
 pub(crate) struct KeepAlive {
     heard: Heard,
+    /// Its count at the last look.
+    seen: u64,
     pings: PingPong,
     quiet: Duration,
     patience: Duration,
@@ -82,7 +91,7 @@ pub(crate) struct KeepAlive {
 impl KeepAlive {
     pub(crate) fn new(heard: Heard, pings: PingPong, quiet: Duration, patience: Duration) -> Self {
         let timer = Box::pin(sleep_until(Instant::now() + quiet));
-        Self { heard, pings, quiet, patience, is_asked: false, timer }
+        Self { heard, seen: 0, pings, quiet, patience, is_asked: false, timer }
     }
 
     /// Ready when the client was asked and nothing has come since. Whatever comes will do, because a pong may stand behind
@@ -93,7 +102,8 @@ impl KeepAlive {
             if self.is_asked && self.pings.poll_pong(cx).is_ready() {
                 self.is_asked = false;
             }
-            let next = if self.heard.swap(false, Relaxed) {
+            let heard = self.heard.count();
+            let next = if std::mem::replace(&mut self.seen, heard) != heard {
                 self.quiet
             } else if self.is_asked {
                 return Poll::Ready(());

@@ -58,14 +58,14 @@ struct Client {
 
 impl Client {
     /// Of a server that answers so.
-    async fn of<F>(answer: impl Fn(Request<RequestBody>, Interims) -> F + Send + 'static) -> Self
+    async fn of<F>(answer: impl Fn(Request<Incoming>, Interims) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Response<Fed>> + Send + 'static,
     {
         Self::with(&Builder::new(), answer).await
     }
 
-    async fn with<F>(builder: &Builder, answer: impl Fn(Request<RequestBody>, Interims) -> F + Send + 'static) -> Self
+    async fn with<F>(builder: &Builder, answer: impl Fn(Request<Incoming>, Interims) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Response<Fed>> + Send + 'static,
     {
@@ -84,10 +84,10 @@ impl Client {
 #[expect(clippy::type_complexity, reason = "closures have no names")]
 fn connection<F>(
     stream: DuplexStream,
-    answer: impl Fn(Request<RequestBody>, Interims) -> F + Send + 'static,
+    answer: impl Fn(Request<Incoming>, Interims) -> F + Send + 'static,
 ) -> Connection<
     DuplexStream,
-    impl Fn(Request<RequestBody>, Interims) -> F + Send + 'static,
+    impl Fn(Request<Incoming>, Interims) -> F + Send + 'static,
     impl Fn(StreamTask<F, Fed>) + Send + 'static,
 >
 where

@@ -33,7 +33,7 @@
 //! let classes = vec![Class::default(), Class { most_waiting: 1, ..Class::default() }];
 //! let mut admission = Admission::new(Settings::multi_resource(classes, Policy::Strict, &[1]))?;
 //! let now = Instant::ORIGIN;
-//! let ask = |class| Arrival { class, resource: ResourceId(0), client: 0, expected_ns: None };
+//! let ask = |class| Arrival { class, resource: ResourceId(0), client: 0, expected_ns: None, within_ns: None };
 //! let (gold, plain) = (ClassId(0), ClassId(1));
 //!
 //! let first = admission.handle_arrived(now, ask(plain))?;
@@ -267,8 +267,10 @@ impl Admission {
         self.sequence += 1;
         let id = RequestId { sequence: self.sequence, index };
         let expected_ns = arrival.expected_ns.or_else(|| self.service[resource.index()].mean_ns()).unwrap_or(0);
-        let expires = class.most_wait_ns.map(|wait_ns| now.add_ns(wait_ns));
-        let deadline = class.deadline_ns.map(|deadline_ns| now.add_ns(deadline_ns));
+        let earliest = |of_class: Option<u64>| {
+            of_class.into_iter().chain(arrival.within_ns).min().map(|left_ns| now.add_ns(left_ns))
+        };
+        let (expires, deadline) = (earliest(class.most_wait_ns), earliest(class.deadline_ns));
         let nowhere = RequestState::Running { since: now };
         entry.insert(Request { arrival, id, arrived: now, expected_ns, deadline, expires, state: nowhere });
         if let Some(expires) = expires {
@@ -389,7 +391,9 @@ impl Admission {
 
     fn poll_expired(&mut self, now: Instant) -> Option<Decision> {
         let &(_, request) = self.expiries.first().filter(|(at, _)| *at <= now)?;
-        self.refuse(now, request, Refusal::WaitedTooLong)
+        let Request { arrived, arrival, .. } = self.known(request)?;
+        let is_over = arrival.within_ns.is_some_and(|within_ns| arrived.add_ns(within_ns) <= now);
+        self.refuse(now, request, if is_over { Refusal::TooLate } else { Refusal::WaitedTooLong })
     }
 
     /// Refuses late requests one at a time, or puts all of them behind those in time.
@@ -533,8 +537,13 @@ impl Admission {
         let Request { arrival, arrived, expected_ns, deadline, .. } = self.requests[id.index()];
         let (class, lane_index) = (arrival.class, self.lane_of[arrival.resource.index()]);
         let lane = &mut self.lanes[lane_index];
-        let rank =
-            lane.queues[class.index()].insert(&QueuedRequest { id, arrived, expected_ns, client: arrival.client });
+        // Of a class without a deadline, all come after those with one.
+        let deadline_ns = match self.settings.policy {
+            Policy::Edf => deadline.map_or(u64::MAX, Instant::as_ns),
+            _ => 0,
+        };
+        let queued = QueuedRequest { id, arrived, deadline_ns, expected_ns, client: arrival.client };
+        let rank = lane.queues[class.index()].insert(&queued);
         lane.waiting += 1;
         lane.arrived_ns[class.index()] += u128::from(arrived.as_ns());
         self.requests[id.index()].state = RequestState::Waiting(rank);

@@ -94,6 +94,7 @@ async fn through_pools(address: SocketAddr, time: Duration, concurrent: u64) -> 
                     believed: None,
                     rules: None,
                     times: None,
+                    until: None,
                 };
                 let answer = pools.send(request, ask).await.expect("an answer");
                 let mut body = answer.response.into_body();

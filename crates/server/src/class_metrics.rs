@@ -60,6 +60,8 @@ pub struct ClassOutcome {
     pub status: StatusCode,
     /// The reason for which it was refused, if it was.
     pub refused: Option<Refusal>,
+    /// Whether this server, or its site, is at fault: a status of 5xx, or one of gRPC that says the same.
+    pub failed: bool,
     /// Whether the client has received the whole response.
     pub complete: bool,
 }
@@ -70,7 +72,7 @@ pub(crate) struct Totals {
     /// By the first digit of the status, from 1xx on.
     pub(crate) responses: [u64; 5],
     pub(crate) incomplete: u64,
-    /// Refused, or answered 5xx.
+    /// Refused, or failed by the fault of this server or its site.
     pub(crate) failed: u64,
     pub(crate) waiting: TimesTotal,
     pub(crate) service: TimesTotal,
@@ -192,7 +194,7 @@ impl ClassCounters {
             shard.incomplete.fetch_add(1, Relaxed);
         }
         shard.responses[hundred].fetch_add(1, Relaxed);
-        if refused || hundred == 4 {
+        if refused || outcome.failed {
             // Written last and read first, so that no reader sees more failures than responses.
             shard.failed.fetch_add(1, Ordering::Release);
         }
@@ -325,6 +327,7 @@ mod tests {
             system_time: Duration::from_millis(20),
             status,
             refused: None,
+            failed: status.is_server_error(),
             complete: true,
         }
     }

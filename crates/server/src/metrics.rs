@@ -8,6 +8,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use heads::GrpcStatus;
 use http::StatusCode;
 use parking_lot::Mutex;
 use recent::{BySize, Comparison, History, LastSent, Orders, SIZE_NAMES, SizeTotal, Slowest};
@@ -118,6 +119,8 @@ impl Metrics {
 pub(crate) struct WorkerMetrics {
     /// Responses by hundreds of their status, from 1xx on.
     pub(crate) responses: [AtomicU64; 5],
+    /// Calls of gRPC by the number of their status.
+    pub(crate) grpc_calls: [AtomicU64; GrpcStatus::COUNT],
     pub(crate) incomplete: AtomicU64,
     pub(crate) body_bytes: AtomicU64,
     /// Response times by bucket, the last one without bound.

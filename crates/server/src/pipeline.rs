@@ -10,7 +10,7 @@
 //! body         read whole, or streamed
 //! admission    wait for a slot of the site, where the origin needs one
 //! origin       files, an upstream, or a program answers
-//! error page   of the site, in place of what was said with an error
+//! error page   of the site, in place of what was said with an error; a status of gRPC for its calls
 //! transforms   change the response
 //! gate         the response is announced to the uplink
 //! record       log and metrics
@@ -27,11 +27,13 @@ mod admission;
 pub(crate) mod answer_body;
 mod body;
 mod cached;
+mod call;
 mod class;
 mod context;
 pub(crate) mod error_page;
 mod finish;
 mod forward_auth;
+mod grpc;
 pub(crate) mod guard;
 mod interim;
 mod origin;
@@ -41,6 +43,7 @@ mod site;
 mod spans;
 pub(crate) mod target;
 pub(crate) mod transform;
+mod websocket;
 
 use std::{pin::Pin, sync::Arc};
 
@@ -77,8 +80,14 @@ async fn run(mut request: RequestContext, snapshot: Arc<ConfigSnapshot>) -> Resp
         Ok(response) => response,
         Err(failure) => failure.response(&mut request, &snapshot),
     };
+    if request.websocket.is_some() && response.status().is_success() {
+        // Its client would take what follows for a WebSocket.
+        response = Failure::from(StatusCode::NOT_IMPLEMENTED).response(&mut request, &snapshot);
+    }
     // A class has the page of its refused requests.
-    if response.status().as_u16() >= 400 && request.record.refused.is_none() {
+    if request.call.is_some() {
+        response = grpc::answer(&request, response);
+    } else if response.status().as_u16() >= 400 && request.record.refused.is_none() {
         let of_origin = request.route.filter(|_| request.is_answered_by_origin);
         if let Some((files, page)) = snapshot.sites.error_page(request.site, of_origin, response.status()) {
             response = Box::pin(error_page::put(files, page, response)).await;

@@ -7,7 +7,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use acme::Challenges;
@@ -383,6 +383,18 @@ impl ResolvedRoute {
 
 impl Origin {
     /// How it takes the body of a request.
+    pub(crate) fn is_upstream(&self) -> bool {
+        matches!(self, Self::Upstream(_))
+    }
+
+    /// How long nothing may move of a request to an upstream, where its route says so.
+    pub(crate) fn idle_timeout(&self) -> Option<Duration> {
+        match self {
+            Self::Upstream(upstream) => upstream.times.map(|times| times.idle),
+            Self::Files | Self::Program(_) => None,
+        }
+    }
+
     pub(crate) fn body_use(&self) -> BodyUse {
         match self {
             Self::Files => BodyUse::Ignored,

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
+use http2::Incoming;
 
 use crate::{
     error::{UpstreamError, Wait},

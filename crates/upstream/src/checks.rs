@@ -1,12 +1,13 @@
 //! Active health checks: asks each server regularly for a page.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    future::poll_fn,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
-use bytes::Bytes;
-use http::{Request, header};
-use http_body_util::Empty;
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use http1::{Coding, write_field};
+use http2::Unsent;
 use tokio::{
     task::JoinSet,
     time::{MissedTickBehavior, interval},
@@ -14,11 +15,17 @@ use tokio::{
 
 use crate::{
     config::ActiveChecks,
-    connect::{Offer, connect, preface},
-    error::UpstreamError,
+    connect::{Offer, Transport, connect, preface},
+    error::{Failure, UpstreamError},
     group::Group,
+    outgoing::Outgoing,
     server::Server,
+    wire::Wire,
 };
+
+const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("serpent/", env!("CARGO_PKG_VERSION"), " (check)"));
+/// The largest head of an answer.
+const MOST_HEAD_BYTES: usize = 64 * 1024;
 
 /// Checks all servers of an upstream, forever.
 pub(crate) async fn check_for_ever(group: Arc<Group>, checks: ActiveChecks) {
@@ -86,48 +93,46 @@ async fn check(group: &Group, server: &Server, checks: &ActiveChecks) -> Result<
         Err(failure) => CheckError::Server(failure.to_string()),
     })?;
     let path = checks.path.path_and_query().map_or("/", |path| path.as_str());
-    let request = Request::get(if http2 {
-        let scheme = if server.spec.tls { "https" } else { "http" };
-        format!("{scheme}://{}{path}", server.spec.authority)
-    } else {
-        path.to_owned()
-    })
-    .header(header::USER_AGENT, concat!("serpent/", env!("CARGO_PKG_VERSION"), " (check)"));
-    let empty = Empty::<Bytes>::new();
-    let io = TokioIo::new(transport);
-    let status = if http2 {
-        let request = request.body(empty).map_err(|error| error.to_string())?;
-        let (mut sender, connection) =
-            http2::handshake(TokioExecutor::new(), io).await.map_err(|error| error.to_string())?;
-        alongside(connection, sender.send_request(request)).await
-    } else {
-        let request = request
-            .header(header::HOST, server.host.clone())
-            .header(header::CONNECTION, "close")
-            .body(empty)
-            .map_err(|error| error.to_string())?;
-        let (mut sender, connection) = http1::handshake(io).await.map_err(|error| error.to_string())?;
-        alongside(connection, sender.send_request(request)).await
-    }?;
+    let status =
+        if http2 { status_http2(transport, server, path).await } else { status_http1(transport, server, path).await }
+            .map_err(|failure| failure.to_string())?
+            .as_u16();
     let (from, to) = checks.statuses;
     if (from..=to).contains(&status) { Ok(()) } else { Err(format!("status {status}").into()) }
 }
 
-/// Drives a connection until the head of its response has arrived.
-async fn alongside<B>(
-    connection: impl Future<Output = hyper::Result<()>>,
-    answer: impl Future<Output = hyper::Result<http::Response<B>>>,
-) -> Result<u16, String> {
-    let mut connection = std::pin::pin!(connection);
-    let mut answer = std::pin::pin!(answer);
-    let mut open = true;
-    loop {
-        tokio::select! {
-            biased;
-            answer = &mut answer => {
-                return answer.map(|answer| answer.status().as_u16()).map_err(|error| error.to_string());
-            }
-            _ = &mut connection, if open => open = false,
-        }
+async fn status_http1(transport: Transport, server: &Server, path: &str) -> Result<StatusCode, Failure> {
+    let mut wire = Wire::new(transport, MOST_HEAD_BYTES);
+    let write = |out: &mut Vec<u8>| {
+        out.extend_from_slice(format!("GET {path} HTTP/1.1\r\n").as_bytes());
+        write_field(&header::HOST, &server.host, out);
+        write_field(&header::USER_AGENT, &USER_AGENT, out);
+        out.extend_from_slice(b"connection: close\r\n\r\n");
+    };
+    wire.begin(&Method::GET, write, Outgoing::default(), Coding::None);
+    match poll_fn(|cx| wire.poll_head(cx, &mut drop)).await {
+        Ok(response) => Ok(response.status()),
+        Err(error) => Err(Failure::of_http1(error).unwrap_or_else(|error| Failure::Closed(error.into()))),
+    }
+}
+
+async fn status_http2(transport: Transport, server: &Server, path: &str) -> Result<StatusCode, Failure> {
+    let scheme = if server.spec.tls { "https" } else { "http" };
+    let request = Request::get(format!("{scheme}://{}{path}", server.spec.authority))
+        .header(header::USER_AGENT, USER_AGENT)
+        .body(Outgoing::default())
+        .map_err(|error| Failure::Malformed(error.into()))?;
+    let window = http2::FIRST_WINDOW_BYTES;
+    let (mut sender, connection) =
+        http2::connect(transport, window, window, MOST_HEAD_BYTES as u32).await.map_err(Failure::of)?;
+    let closed = || Failure::Closed("it closed the connection".into());
+    let (mut answering, _) = sender.send(request, None).map_err(|unsent| match unsent {
+        Unsent::Over(..) => closed(),
+        Unsent::Failed(error) => Failure::of(error),
+    })?;
+    tokio::select! {
+        biased;
+        answer = poll_fn(|cx| answering.poll_head(cx, &mut drop)) => answer.map(|it| it.status()).map_err(Failure::of),
+        () = connection => Err(closed()),
     }
 }

@@ -109,6 +109,8 @@ pub enum Failure {
     TooManyInterims,
     /// The server changed protocols although the request did not ask for it.
     Switched,
+    /// The server speaks HTTP/2, and takes no other protocols over it.
+    NoProtocols,
 }
 
 /// The step of an exchange that took too long.
@@ -163,6 +165,7 @@ impl UpstreamError {
                 Failure::HeadTooLarge => "head_too_large",
                 Failure::TooManyInterims => "too_many_interims",
                 Failure::Switched => "switched",
+                Failure::NoProtocols => "no_protocols",
             },
             Self::TimedOut { wait: Wait::Connection, .. } => "connect_timeout",
             Self::TimedOut { wait: Wait::Head, .. } => "head_timeout",
@@ -192,9 +195,19 @@ impl UpstreamError {
         }
     }
 
+    /// The time that the client gives is over.
+    pub(crate) fn client_gave_up() -> Self {
+        Self::Request(io::Error::new(io::ErrorKind::TimedOut, "the time that its client gives is over"))
+    }
+
     /// The upstream error inside an error of [`UpstreamBody`](crate::UpstreamBody).
     pub fn of_body(error: io::Error) -> Self {
         error.downcast().unwrap_or_else(Self::Request)
+    }
+
+    /// The same, without taking the error.
+    pub fn in_body(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
     }
 
     /// The server at fault, if there is one.
@@ -268,6 +281,9 @@ impl fmt::Display for Failure {
             Self::HeadTooLarge => f.write_str("sent a head larger than is allowed"),
             Self::TooManyInterims => f.write_str("sent more interim responses (1xx) than are allowed, or larger ones"),
             Self::Switched => f.write_str("changed protocols without being asked to"),
+            Self::NoProtocols => f.write_str(
+                "takes no WebSocket over HTTP/2 (RFC 8441); with `http://` or `https://` in `servers`, HTTP/1.1 is used for it",
+            ),
         }
     }
 }
@@ -299,19 +315,16 @@ impl From<UpstreamError> for io::Error {
 }
 
 impl Failure {
-    /// The failure that an error of a hyper HTTP/2 connection stands for.
-    pub(crate) fn of(error: hyper::Error) -> Self {
-        if error.is_parse_too_large() {
-            Self::HeadTooLarge
-        } else if error.is_parse() || h2_error(&error).is_some_and(|error| error.is_library() && error.is_go_away()) {
+    /// The failure that an error of HTTP/2 stands for.
+    pub(crate) fn of(error: h2::Error) -> Self {
+        // Found here, and not told by the server.
+        if error.is_library() && error.is_go_away() {
             Self::Malformed(error.into())
         } else {
             Self::Closed(error.into())
         }
     }
-}
 
-impl Failure {
     /// The failure that ended an exchange over HTTP/1.1, or the error of the request itself.
     pub(crate) fn of_http1(error: ExchangeError) -> Result<Self, io::Error> {
         Ok(match error {
@@ -360,20 +373,8 @@ fn seldom(last: &Mutex<Option<Instant>>) -> bool {
 /// Whether the request was certainly not processed (RFC 9113, section 8.7): its HTTP/2 stream was refused, or
 /// its number is above the last one named by a GOAWAY. For streams up to that number, h2 reports an I/O error
 /// when the connection ends.
-pub(crate) fn is_unprocessed(error: &hyper::Error) -> bool {
-    h2_error(error).is_some_and(|error| {
-        error.is_remote()
-            && (error.is_go_away() || error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM))
-    })
-}
-
-/// Whether the error concerns only one stream of an HTTP/2 connection.
-pub(crate) fn is_reset(error: &hyper::Error) -> bool {
-    h2_error(error).is_some_and(h2::Error::is_reset)
-}
-
-fn h2_error(error: &hyper::Error) -> Option<&h2::Error> {
-    std::error::Error::source(error)?.downcast_ref()
+pub(crate) fn is_unprocessed(error: &h2::Error) -> bool {
+    error.is_remote() && (error.is_go_away() || error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM))
 }
 
 /// Displays an error with its causes.

@@ -3,27 +3,34 @@
 use std::{
     future::poll_fn,
     io,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{Arc, atomic::Ordering::Relaxed},
     task::{Context, Poll},
+    time::Duration,
 };
 
+use bodies::RequestBody;
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
-use hyper::{body::Incoming, client::conn::TrySendError};
-use tokio::time::Instant;
+use http1::MOST_INTERIMS;
+use http2::{Incoming, Unsent};
+use tokio::{io::DuplexStream, time::Instant};
 
 use crate::{
-    error::{Failure, UpstreamError, Wait, is_reset, is_unprocessed},
+    error::{Failure, UpstreamError, Wait, is_unprocessed},
     group::Group,
     head::Head,
     outgoing::Outgoing,
     pool::{Connection, Stream},
     server::InFlight,
+    upload::Upload,
     watch::Watch,
-    wire::{ExchangeError, Interim},
+    wire::{ExchangeError, Interim, into_interim},
 };
+
+/// How much earlier than this server's the clock of an upstream may end the time that a client gives.
+const CLOCKS_DIFFER: Duration = Duration::from_millis(10);
 
 /// A request and its response, from the moment that it has a connection.
 #[derive(Debug)]
@@ -33,14 +40,22 @@ pub(crate) struct Exchange {
     pub(crate) watch: Watch,
     pub(crate) connection: Connection,
     pub(crate) started: Instant,
+    /// When the client has no more use for an answer.
+    pub(crate) until: Option<Instant>,
+    /// The body, while it is sent over HTTP/2.
+    pub(crate) upload: Option<Upload>,
+    /// HTTP/2: what becomes the body of a request for another protocol is written here.
+    pub(crate) tunnel: Option<DuplexStream>,
+    /// HTTP/2: how often bytes had come on the connection when the request was sent.
+    pub(crate) heard: u64,
 }
 
 /// How an attempt ended without a response.
 pub(crate) enum AttemptError {
     /// Nothing was written. Returns the fields, if the attempt took them, and the body.
     Unsent(Option<HeaderMap>, Outgoing),
-    /// The server certainly did not process it.
-    Unprocessed(UpstreamError),
+    /// The server certainly did not process it. Returns a streamed body, if it is still whole.
+    Unprocessed(UpstreamError, Option<RequestBody>),
     /// The server may have processed it. True: the connection had carried a request before, so it may have
     /// been closed for being idle.
     Unknown(UpstreamError, bool),
@@ -51,7 +66,7 @@ pub(crate) enum AttemptError {
 /// The error that broke a response off.
 pub(crate) enum BodyError {
     Http1(ExchangeError),
-    Http2(hyper::Error),
+    Http2(h2::Error),
 }
 
 impl Exchange {
@@ -110,6 +125,7 @@ impl Exchange {
                 Ok(failure) => self.failed(failure),
                 Err(error) => UpstreamError::Request(error),
             },
+            BodyError::Http2(error) if error.is_reset() && self.client_gave_up() => UpstreamError::client_gave_up(),
             BodyError::Http2(error) => self.failed(Failure::of(error)),
         }
     }
@@ -121,12 +137,26 @@ impl Exchange {
             let what = "its client had not sent all of it when the total time was over";
             return UpstreamError::Request(io::Error::new(io::ErrorKind::TimedOut, what));
         }
+        if wait == Wait::End && self.client_gave_up() {
+            if let Connection::Http2(stream) = &self.connection
+                && stream.0.sender.heard() == self.heard
+            {
+                // Nothing shows that the server is still there.
+                stream.0.retire();
+            }
+            return UpstreamError::client_gave_up();
+        }
         if let Connection::Http2(stream) = &self.connection {
             // The other streams of the connection may be stuck too.
             stream.0.retire();
         }
         self.server.failed(&self.group.name, &self.group.config.passive);
         UpstreamError::TimedOut { server: self.server.name.clone(), wait, after: self.started.elapsed() }
+    }
+
+    /// Whether the time that the client gives is over. Its server may know that a moment earlier.
+    fn client_gave_up(&self) -> bool {
+        self.until.is_some_and(|until| until <= Instant::now() + CLOCKS_DIFFER)
     }
 
     pub(crate) fn failed(&self, failure: Failure) -> UpstreamError {
@@ -160,37 +190,86 @@ impl Exchange {
         let mut begins = true;
         let polled = poll_fn(|cx| {
             let polled = http1.wire.poll_head(cx, interim);
+            if http1.wire.take_wants_body() {
+                watch.answered(true);
+            }
             if http1.wire.take_moved() && !std::mem::take(&mut begins) {
                 watch.hears();
             }
             or_silence(polled, watch, cx)
         });
         match polled.await {
-            Ok(Ok(response)) => Ok((response, None)),
+            Ok(Ok(response)) => {
+                watch.answered(response.status().is_success());
+                Ok((response, None))
+            }
             Ok(Err(error)) => Err(self.attempt_error(error)),
             Err(wait) => Err(AttemptError::Final(self.timed_out(wait))),
         }
     }
 
-    /// Sends the request over HTTP/2 and awaits the head of the response.
+    /// Sends the request over HTTP/2 and awaits the head of the response. `interim` gets the interim responses before it.
     pub(crate) async fn attempt_http2(
         &mut self,
         request: Request<Outgoing>,
+        interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Result<(Response<()>, Option<Incoming>), AttemptError> {
-        let Self { connection, watch, .. } = self;
+        let protocol = self.tunnel.is_some().then_some("websocket");
+        let Self { connection, watch, group, upload, heard, .. } = self;
         let Connection::Http2(Stream(http2)) = connection else {
             let (parts, body) = request.into_parts();
             return Err(AttemptError::Unsent(Some(parts.headers), body));
         };
         let used = http2.used.swap(true, Relaxed);
-        // Boxed, because hyper's result has room for a whole request.
-        let mut sending = Box::pin(http2.sender.clone().try_send_request(request));
-        match poll_fn(|cx| or_silence(sending.as_mut().poll(cx), watch, cx)).await {
-            Ok(Ok(response)) => {
+        let mut sender = http2.sender.clone();
+        if protocol.is_some() {
+            let mut greeted = pin!(sender.greeted());
+            if let Err(wait) = poll_fn(|cx| or_silence(greeted.as_mut().poll(cx), watch, cx)).await {
+                return Err(AttemptError::Final(self.timed_out(wait)));
+            }
+            if !http2.sender.takes_protocols() {
+                return Err(AttemptError::Final(self.error(Failure::NoProtocols)));
+            }
+        }
+        *heard = sender.heard();
+        let (mut answering, sending) = match sender.send(request, protocol) {
+            Ok(sent) => sent,
+            Err(Unsent::Over(fields, body)) => return Err(AttemptError::Unsent(Some(fields), body)),
+            Err(Unsent::Failed(error)) => return Err(self.attempt_error_http2(error, used).await),
+        };
+        *upload = sending.map(Upload::start);
+        let (mut count, mut bytes) = (0, 0);
+        let polled = poll_fn(|cx| {
+            let (before, mut wants_body) = (count, false);
+            let polled = answering.poll_head(cx, &mut |told| {
+                count += 1;
+                bytes += told.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
+                // The client is asked for its body when that is read.
+                if told.status() == StatusCode::CONTINUE {
+                    wants_body = true;
+                } else if count <= MOST_INTERIMS && bytes <= group.config.head_bytes {
+                    interim(into_interim(told));
+                }
+            });
+            if count > before {
+                watch.hears();
+            }
+            if wants_body {
+                watch.answered(true);
+            }
+            if count > MOST_INTERIMS || bytes > group.config.head_bytes {
+                return Poll::Ready(Ok(None));
+            }
+            or_silence(polled.map(Some), watch, cx)
+        });
+        match polled.await {
+            Ok(Some(Ok(response))) => {
+                watch.answered(response.status().is_success());
                 let (parts, incoming) = response.into_parts();
                 Ok((Response::from_parts(parts, ()), Some(incoming)))
             }
-            Ok(Err(error)) => Err(self.attempt_error_http2(error, used)),
+            Ok(Some(Err(error))) => Err(self.attempt_error_http2(error, used).await),
+            Ok(None) => Err(AttemptError::Final(self.failed(Failure::TooManyInterims))),
             Err(wait) => Err(AttemptError::Final(self.timed_out(wait))),
         }
     }
@@ -216,17 +295,15 @@ impl Exchange {
         }
     }
 
-    fn attempt_error_http2(&self, mut error: TrySendError<Request<Outgoing>>, used: bool) -> AttemptError {
-        if let Some(request) = error.take_message() {
-            let (parts, outgoing) = request.into_parts();
-            return AttemptError::Unsent(Some(parts.headers), outgoing);
-        }
+    async fn attempt_error_http2(&mut self, error: h2::Error, used: bool) -> AttemptError {
         if let Some(error) = self.request_error() {
             return AttemptError::Final(error);
         }
-        let error = error.into_error();
+        if error.is_reset() && self.client_gave_up() {
+            return AttemptError::Final(UpstreamError::client_gave_up());
+        }
         let unprocessed = is_unprocessed(&error);
-        let reset = is_reset(&error);
+        let reset = error.is_reset();
         if let Connection::Http2(stream) = &self.connection
             && !reset
         {
@@ -234,11 +311,14 @@ impl Exchange {
             stream.0.retire();
         }
         let failure = Failure::of(error);
-        if unprocessed {
-            AttemptError::Unprocessed(self.error(failure))
-        } else {
-            self.failed_attempt(failure, used && !reset)
+        if !unprocessed {
+            return self.failed_attempt(failure, used && !reset);
         }
+        let body = match self.upload.take() {
+            Some(upload) => upload.again().await,
+            None => None,
+        };
+        AttemptError::Unprocessed(self.error(failure), body)
     }
 
     fn failed_attempt(&self, failure: Failure, used: bool) -> AttemptError {

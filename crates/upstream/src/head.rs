@@ -2,25 +2,27 @@
 //! (both by [`heads`]), and the framing is made new.
 //!
 //! The framing of a request follows from its body; the client's `Content-Length` and `Transfer-Encoding` are
-//! never passed on. `Expect` is not passed on either: this server answers it, and sends the upstream the body
-//! immediately.
+//! never passed on. `Expect` is passed on only where the body is not here yet. Otherwise this server answers it.
 
 use std::io;
 
 use bodies::RequestBody;
 use heads::{
-    ClientFields, Kept, is_hop_by_hop, join_cookies, passes, prepare_request, remove_client_fields, tells_of_client,
-    via,
+    ClientFields, Kept, has_grpc_type, is_hop_by_hop, join_cookies, passes, prepare_request, remove_client_fields,
+    tells_of_client, via,
 };
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version,
-    header::{CONTENT_LENGTH, COOKIE, HOST, TE, TRAILER, UPGRADE, VIA},
+    header::{CONTENT_LENGTH, COOKIE, EXPECT, HOST, TE, TRAILER, UPGRADE, VIA},
     uri::{Authority, PathAndQuery, Scheme},
 };
 use http_body::Body as _;
 use http1::{Coding, write_field, write_length};
 
-use crate::request::{Ask, Outbound};
+use crate::{
+    request::{Ask, Outbound},
+    websocket::Handshake,
+};
 
 /// A request that passed through this proxy more often than this is in a loop.
 const MOST_PASSES: usize = 8;
@@ -34,6 +36,12 @@ pub(crate) struct Head {
     host: Option<HeaderValue>,
     /// The protocols that the client asks to upgrade to.
     pub(crate) upgrade: Option<HeaderValue>,
+    /// The handshake, if that is a WebSocket.
+    pub(crate) websocket: Option<Handshake>,
+    /// Whether the client waits until the server wants the body.
+    pub(crate) expects: bool,
+    /// Whether it is a call of gRPC, which needs HTTP/2 and trailers.
+    pub(crate) is_grpc: bool,
     /// Whether the client accepts trailers.
     trailers: bool,
     framing: Framing,
@@ -114,8 +122,12 @@ pub(crate) fn request(request: Outbound, ask: &Ask<'_>) -> Result<(Head, HeaderM
     if method == Method::CONNECT {
         return refused("CONNECT is for proxies of another kind");
     }
+    // A client that waits is asked for a body that is kept here as soon as it is read. Of any other, the server decides.
+    let expects = matches!(body, RequestBody::Streamed(_))
+        && headers.get(EXPECT).is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     let Kept { upgrade, trailers } = if special.hop_by_hop { prepare_request(&mut headers) } else { Kept::default() };
-    let upgrade = upgrade.filter(|_| version == Version::HTTP_11 && matches!(body, RequestBody::Empty));
+    // HTTP/2 has these fields only where this server has put them in (RFC 8441).
+    let upgrade = upgrade.filter(|_| version != Version::HTTP_10 && matches!(body, RequestBody::Empty));
     if special.tells_of_client {
         remove_client_fields(&mut headers, ask.believed);
     }
@@ -145,6 +157,7 @@ pub(crate) fn request(request: Outbound, ask: &Ask<'_>) -> Result<(Head, HeaderM
     if special.cookies || ask.rules.is_some() {
         join_cookies(&mut headers);
     }
+    let is_grpc = version == Version::HTTP_2 && method == Method::POST && has_grpc_type(&headers);
     let framing = match body.len_bytes() {
         None if body.is_end_stream() => Framing::Length(0),
         None => Framing::Chunked,
@@ -154,7 +167,14 @@ pub(crate) fn request(request: Outbound, ask: &Ask<'_>) -> Result<(Head, HeaderM
         Some(_) if headers.contains_key(TRAILER) => Framing::Chunked,
         Some(length) => Framing::Length(length),
     };
-    Ok((Head { method, path, host, upgrade, trailers, framing, proxy_fields }, headers, body))
+    let trailers = trailers || is_grpc;
+    let is_websocket = upgrade.as_ref().is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let websocket = if is_websocket { Handshake::of(&mut headers, version) } else { None };
+    Ok((
+        Head { method, path, host, upgrade, websocket, expects, is_grpc, trailers, framing, proxy_fields },
+        headers,
+        body,
+    ))
 }
 
 impl Head {
@@ -182,6 +202,9 @@ impl Head {
         }
         if self.trailers {
             out.extend_from_slice(b"te: trailers\r\n");
+        }
+        if self.expects {
+            out.extend_from_slice(b"expect: 100-continue\r\n");
         }
         match self.framing {
             Framing::None => {}
@@ -216,6 +239,9 @@ impl Head {
         }
         if self.trailers {
             headers.insert(TE, HeaderValue::from_static("trailers"));
+        }
+        if self.expects {
+            headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
         }
         let authority = match &self.host {
             Some(host) => Authority::try_from(host.as_bytes())

@@ -156,6 +156,7 @@ impl PreparedRequest {
             started: self.started,
             idle: self.idle,
             end: self.end,
+            until: self.until,
             place: self.place.clone(),
             ends: self.ends,
             headers: self.headers.clone(),

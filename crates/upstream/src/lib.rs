@@ -27,8 +27,10 @@ mod sticky;
 #[cfg(test)]
 mod tests;
 mod upgraded;
+mod upload;
 mod upstreams;
 mod watch;
+mod websocket;
 mod wire;
 
 #[cfg(fuzzing)]

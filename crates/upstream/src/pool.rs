@@ -11,8 +11,6 @@ use std::{
 };
 
 use bodies::Timer;
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use proxy_protocol::Ends;
 use tokio::time::Instant;
@@ -88,11 +86,9 @@ pub(crate) struct Http1 {
 
 /// An HTTP/2 connection.
 pub(crate) struct Http2 {
-    pub(crate) sender: http2::SendRequest<Outgoing>,
+    pub(crate) sender: http2::Sender,
     /// The client that the server was told of; see [`Need::ends`].
     ends: Option<Ends>,
-    /// The server's current limit of concurrent streams.
-    most_streams: Arc<AtomicUsize>,
     streams: AtomicUsize,
     /// Whether it carried a request before.
     pub(crate) used: AtomicBool,
@@ -123,6 +119,8 @@ pub(crate) enum NoConnection {
 pub(crate) struct Need {
     /// It must be HTTP/1.1, for a change of protocols.
     pub(crate) http1: bool,
+    /// It must be HTTP/2, without a word about it before: a call of gRPC to a server whose version nobody has said.
+    pub(crate) http2: bool,
     /// It must not have carried a request before.
     pub(crate) fresh: bool,
     /// The client's connection, where servers are told of it in a header of the PROXY protocol. No other client's requests
@@ -130,6 +128,15 @@ pub(crate) struct Need {
     pub(crate) ends: Option<Ends>,
     pub(crate) started: Instant,
     pub(crate) end: Option<Instant>,
+    /// When the client has no more use for an answer; `end` is no later.
+    pub(crate) until: Option<Instant>,
+}
+
+impl Need {
+    /// Whether a shared connection to a server would do, as far as its protocol is known.
+    fn may_share(&self, server: &Server) -> bool {
+        self.http2 || !self.http1 && server.protocol() != Protocol::Http1
+    }
 }
 
 impl ServerPool {
@@ -156,7 +163,7 @@ impl ServerPool {
         let until = need.end.map_or(until, |end| end.min(until));
         // A request that may share a connection waits for the one being made.
         let mut first = None;
-        if !need.http1 && need.ends.is_none() && self.server.protocol() != Protocol::Http1 {
+        if need.ends.is_none() && need.may_share(&self.server) {
             match tokio::time::timeout_at(until, self.connecting.lock()).await {
                 Ok(lock) => first = Some(lock),
                 Err(_) => return Err(self.too_late(need, until)),
@@ -186,7 +193,7 @@ impl ServerPool {
             connected = Connected::new(&self.server, most);
         }
         let Some(connected) = connected else { return Err(NoConnection::Full) };
-        if first.is_some() && self.server.protocol() == Protocol::Http1 {
+        if first.is_some() && !need.may_share(&self.server) {
             // The server speaks HTTP/1.1 only, so there is nothing to share.
             first = None;
         }
@@ -197,13 +204,12 @@ impl ServerPool {
     }
 
     fn ready(&self, need: Need) -> Option<Connection> {
-        if !need.http1
-            && self.server.protocol() != Protocol::Http1
+        if need.may_share(&self.server)
             && let Some(stream) = self.stream(need.ends)
         {
             return Some(Connection::Http2(stream));
         }
-        if need.fresh { None } else { self.take_idle(need.ends).map(Connection::Http1) }
+        if need.fresh || need.http2 { None } else { self.take_idle(need.ends).map(Connection::Http1) }
     }
 
     /// A connection of this thread or another, for when no new one may be made.
@@ -221,7 +227,7 @@ impl ServerPool {
         let free = shared
             .iter()
             .filter(|connection| connection.ends == ends)
-            .find(|connection| connection.streams.load(Relaxed) < connection.most_streams.load(Relaxed).max(1))?;
+            .find(|connection| connection.streams.load(Relaxed) < connection.sender.most_streams().max(1))?;
         Some(Stream::new(free))
     }
 
@@ -259,6 +265,7 @@ impl ServerPool {
         let server = &self.server;
         let offer = match server.spec.http2 {
             Some(true) => Offer::Http2,
+            None if need.http2 => Offer::Http2,
             None if server.spec.tls && !need.http1 => Offer::Any,
             Some(false) | None => Offer::Http1,
         };
@@ -273,30 +280,18 @@ impl ServerPool {
             Ok(Err(failure)) => return Err(server.shortage(failure).map_or_else(failed, NoConnection::Failed)),
             Err(_) => return Err(self.too_late(need, until)),
         };
-        if !need.http1 {
+        if !need.http1 && !need.http2 {
             server.learn(if http2 { Protocol::Http2 } else { Protocol::Http1 });
         }
         if http2 {
-            let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-                .timer(TokioTimer::new())
-                .initial_stream_window_size(STREAM_WINDOW)
-                .initial_connection_window_size(CONNECTION_WINDOW)
-                .max_header_list_size(u32::try_from(group.config.head_bytes).unwrap_or(u32::MAX))
-                .handshake(TokioIo::new(transport))
+            let head_bytes = u32::try_from(group.config.head_bytes).unwrap_or(u32::MAX);
+            let (sender, connection) = http2::connect(transport, STREAM_WINDOW, CONNECTION_WINDOW, head_bytes)
                 .await
                 .map_err(|error| failed(Failure::of(error)))?;
-            let most_streams = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
-            let told = most_streams.clone();
-            let mut connection = Box::pin(connection);
-            tokio::spawn(std::future::poll_fn(move |cx| {
-                let polled = connection.as_mut().poll(cx);
-                told.store(connection.current_max_send_streams(), Relaxed);
-                polled.map(|_| ())
-            }));
+            tokio::spawn(connection);
             let connection = Arc::new(Http2 {
                 sender,
                 ends: need.ends,
-                most_streams,
                 streams: AtomicUsize::new(0),
                 used: AtomicBool::new(false),
                 retired: AtomicBool::new(false),
@@ -318,6 +313,9 @@ impl ServerPool {
     }
 
     fn too_late(&self, need: Need, until: Instant) -> NoConnection {
+        if need.until == Some(until) {
+            return NoConnection::Failed(UpstreamError::client_gave_up());
+        }
         let wait = if need.end == Some(until) { Wait::End } else { Wait::Connection };
         let after = need.started.elapsed();
         NoConnection::Failed(UpstreamError::TimedOut { server: self.server.name.clone(), wait, after })
@@ -384,7 +382,7 @@ impl Http1 {
 
 impl Http2 {
     fn is_over(&self) -> bool {
-        self.retired.load(Relaxed) || self.sender.is_closed()
+        self.retired.load(Relaxed) || self.sender.is_over()
     }
 
     pub(crate) fn retire(&self) {
@@ -410,6 +408,12 @@ impl Drop for Stream {
 impl fmt::Debug for ServerPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerPool").field("server", &self.server.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stream")
     }
 }
 

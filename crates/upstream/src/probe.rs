@@ -153,6 +153,7 @@ impl Probe {
             believed: None,
             rules: None,
             times: None,
+            until: None,
         };
         let answer = self.pools.send(request, ask).await?;
         let status = answer.response.status();

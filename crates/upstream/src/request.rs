@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use heads::{ClientAddress, ForwardedField, HeaderRules};
 use http::{HeaderMap, Method, Request, Version, uri::PathAndQuery};
 use proxy_protocol::Ends;
+use tokio::time::Instant;
 
 /// A request for an upstream, as the client made it except for its path.
 #[derive(Debug)]
@@ -62,6 +63,8 @@ pub struct Ask<'a> {
     pub rules: Option<&'a HeaderRules>,
     /// Time limits in place of those of the upstream.
     pub times: Option<Times>,
+    /// When the client has no more use for an answer. No server is blamed for that.
+    pub until: Option<Instant>,
 }
 
 /// Time limits of requests, in place of those of their upstream.

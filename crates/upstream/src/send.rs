@@ -7,14 +7,15 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use heads::GrpcStatus;
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body::Body as _;
-use hyper::body::Incoming;
+use http2::Incoming;
 use parking_lot::Mutex;
 use proxy_protocol::Ends;
 use tokio::time::Instant;
 
-use bodies::RequestBody;
+use bodies::{BodyReader, ClientBody, IncomingBody, ReaderBody, RequestBody};
 
 use crate::{
     balance::hash,
@@ -30,7 +31,7 @@ use crate::{
     pools::Pools,
     request::{Ask, Outbound, Times},
     server::{InFlight, Server},
-    upgraded::Upgraded,
+    upgraded::{OverHttp2, Upgraded},
     watch::Watch,
     wire::Interim,
 };
@@ -38,6 +39,9 @@ use crate::{
 /// Most times that a request is sent again, beside the retries, because the connection closed before any of
 /// it was written.
 const UNSENT: u32 = 3;
+
+/// Bytes of another protocol that wait until the framing of HTTP/2 takes them.
+const TUNNEL_BYTES: usize = 16 * 1024;
 
 /// The answer of an upstream.
 #[derive(Debug)]
@@ -60,6 +64,7 @@ pub struct PreparedRequest {
     pub(crate) started: Instant,
     pub(crate) idle: Duration,
     pub(crate) end: Option<Instant>,
+    pub(crate) until: Option<Instant>,
     pub(crate) place: Place,
     /// The client's connection, if the upstream's servers are told of it.
     pub(crate) ends: Option<Ends>,
@@ -123,7 +128,7 @@ impl Pools {
         let group = self.group(ask.upstream)?;
         let of_upstream = Times { idle: group.config.idle_timeout, total: group.config.total_timeout };
         let Times { idle, total } = ask.times.unwrap_or(of_upstream);
-        let end = total.map(|total| now + total);
+        let end = total.map(|total| now + total).into_iter().chain(ask.until).min();
         let place = Place::of(group, &request, &ask);
         let (head, headers, body) = head::request(request, &ask).map_err(|refused| match refused {
             NotForwardable::Loops(times) => UpstreamError::Loop { upstream: group.name.clone(), times },
@@ -136,6 +141,7 @@ impl Pools {
             started: now,
             idle,
             end,
+            until: ask.until,
             place,
             ends: ask.ends.filter(|_| group.config.proxy_protocol.is_some()),
             headers,
@@ -154,7 +160,7 @@ impl Pools {
 
     /// Passes a request on. Dropping the future, or the response's body before its end, closes the
     /// connection. `interim` gets the interim responses of each attempt (RFC 9110, section 15.2), except
-    /// those to `Expect`, from HTTP/1.1 servers only.
+    /// those to `Expect`.
     ///
     /// # Errors
     /// There is no response: no server could be asked, the server failed or took too long, or the request
@@ -182,8 +188,10 @@ impl Pools {
         held: &mut Option<Begun>,
         only: Option<InFlight>,
     ) -> Result<Begun, UpstreamError> {
-        let PreparedRequest { upstream, class, head, started, idle, end, place, ends, headers, body, asked } = prepared;
-        let (group, started, idle, end, ends) = (self.group(*upstream)?, *started, *idle, *end, *ends);
+        let PreparedRequest { upstream, class, head, started, idle, end, until, place, ends, headers, body, asked } =
+            prepared;
+        let (group, started, idle, end) = (self.group(*upstream)?, *started, *idle, *end);
+        let (until, ends) = (*until, *ends);
         let idempotent = head.method.is_idempotent();
         let retried = |status| head.method.is_safe() && group.config.retry_statuses.contains(&status);
 
@@ -211,14 +219,18 @@ impl Pools {
                 asked.lock().push(server.id);
             }
             let pool = self.pool(group, &server);
-            let http1 = head.upgrade.is_some() && server.spec.http2 != Some(true);
-            let need = Need { http1, fresh, ends, started, end };
+            let of_spec = server.spec.http2;
+            let http1 = head.upgrade.is_some() && of_spec != Some(true);
+            let http2 = head.is_grpc && of_spec.is_none() && !server.spec.tls;
+            let need = Need { http1, http2, fresh, ends, started, end, until };
             let mut connection = match pool.connection(group, need).await {
                 Ok(connection) => connection,
                 Err(NoConnection::Full) => {
                     skip.push(server.id);
                     continue;
                 }
+                // The time of its client is over.
+                Err(NoConnection::Failed(error @ UpstreamError::Request(_))) => return Err(error),
                 Err(NoConnection::Failed(error)) => {
                     if !matches!(error, UpstreamError::Shortage { .. }) {
                         server.failed(&group.name, &group.config.passive);
@@ -242,23 +254,53 @@ impl Pools {
             let mut watch = Watch::new(timer, Instant::now(), idle, end, http2);
             watch.request = (!matches!(*body, RequestBody::Empty)).then(|| RequestBodyState::new(started));
             // A copy of the body, if there may be another attempt.
-            let spare = match left {
+            let mut spare = match left {
                 0 => None,
                 _ if idempotent || http2 => body.again(),
                 _ => None,
             };
-            let outgoing = Outgoing::new(std::mem::take(body), watch.request.clone());
+            let mut outgoing = Outgoing::new(std::mem::take(body), watch.request.clone());
+            if head.expects {
+                outgoing = outgoing.expecting();
+            }
+            let mut tunnel = None;
+            if http2 && head.websocket.is_some() {
+                let (near, far) = tokio::io::duplex(TUNNEL_BYTES);
+                let sent = ClientBody::new(IncomingBody::new(ReaderBody::new(far)), None);
+                let sent = RequestBody::streamed(sent, u64::MAX);
+                outgoing = Outgoing::new(sent, Some(RequestBodyState::new(started)));
+                tunnel = Some(near);
+            }
+            // A call of gRPC that the server refuses is sent again with what was read of its body.
+            let keeps = head.is_grpc && left > 0;
+            if keeps {
+                outgoing = outgoing.keeping_beginning();
+            }
             // Boxed, because it moves along with the response.
             let sent = group.times_answers().then(Instant::now);
-            let mut exchange = Box::new(Exchange { group: group.clone(), server, watch, connection, started });
+            let mut exchange = Box::new(Exchange {
+                group: group.clone(),
+                server,
+                watch,
+                connection,
+                started,
+                until,
+                upload: None,
+                tunnel,
+                heard: 0,
+            });
             let attempted = match http2 {
                 false => exchange.attempt_http1(head, headers, outgoing, interim).await,
                 true => {
-                    // The fields move into hyper's request, so another attempt needs a copy.
-                    let fields = if spare.is_some() { headers.clone() } else { std::mem::take(headers) };
+                    // The fields move into the request, so another attempt needs a copy.
+                    let fields = if spare.is_some() || keeps { headers.clone() } else { std::mem::take(headers) };
                     let spec = &exchange.server.spec;
-                    let request = head.request(fields, outgoing, spec.tls, &spec.authority);
-                    exchange.attempt_http2(request.map_err(UpstreamError::Request)?).await
+                    let mut request = head.request(fields, outgoing, spec.tls, &spec.authority);
+                    if let (Ok(request), Some(_)) = (&mut request, &exchange.tunnel) {
+                        *request.method_mut() = Method::CONNECT;
+                        request.headers_mut().remove(header::SEC_WEBSOCKET_KEY);
+                    }
+                    exchange.attempt_http2(request.map_err(UpstreamError::Request)?, interim).await
                 }
             };
             let error = match attempted {
@@ -266,6 +308,9 @@ impl Pools {
                     let (status, server) = (response.status(), exchange.server.id);
                     if let Some(sent) = sent {
                         let took = sent.elapsed();
+                        // A call that fails at once says so in its head.
+                        let failed = GrpcStatus::of(response.headers()).is_some_and(GrpcStatus::is_of_server);
+                        let status = if failed { StatusCode::SERVICE_UNAVAILABLE } else { status };
                         exchange.server.state.count_answer(status, took);
                         group.count_time(*class, took);
                     }
@@ -303,7 +348,10 @@ impl Pools {
                     let failure = Failure::Connect(io::Error::other("closed each time before a request was sent"));
                     return Err(exchange.error(failure));
                 }
-                Err(AttemptError::Unprocessed(error)) => error,
+                Err(AttemptError::Unprocessed(error, body)) => {
+                    spare = spare.or(body);
+                    error
+                }
                 Err(AttemptError::Unknown(error, used)) => {
                     let again = spare.is_some() && idempotent;
                     if !(used && again) {
@@ -403,9 +451,18 @@ pub(crate) fn answer(begun: Begun, head: &Head, place: &Place) -> Result<Answer,
     exchange.server.answered(&exchange.group.name);
     let server = exchange.server.name.clone();
     let (mut parts, ()) = response.into_parts();
+    let tunnel = exchange.tunnel.take().filter(|_| parts.status.is_success());
+    if let (Some(_), Some(websocket)) = (&tunnel, &head.websocket) {
+        websocket.switch(&mut parts);
+    }
     let switched = parts.status == StatusCode::SWITCHING_PROTOCOLS;
-    if switched && (head.upgrade.is_none() || incoming.is_some()) {
+    if switched && (head.upgrade.is_none() || incoming.is_some() && tunnel.is_none()) {
         return Err(exchange.failed(Failure::Switched));
+    }
+    if switched && head.websocket.as_ref().is_some_and(|it| tunnel.is_none() && !it.is_answered_by(&parts.headers)) {
+        return Err(
+            exchange.failed(Failure::Malformed("its WebSocket is for another key (Sec-WebSocket-Accept)".into()))
+        );
     }
     let exact = incoming.as_ref().map_or_else(|| exchange.size_hint(), Incoming::size_hint).exact();
     heads::prepare_response(parts.status, &mut parts.headers, exact, &head.method);
@@ -421,12 +478,18 @@ pub(crate) fn answer(begun: Begun, head: &Head, place: &Place) -> Result<Answer,
         return Ok(Answer { response, server, upgraded: None });
     }
     exchange.server.succeeded();
-    let upgraded = match exchange.connection {
-        Connection::Http1(http1) => {
+    let Exchange { connection, server: in_flight, upload, .. } = *exchange;
+    let upgraded = match (connection, incoming.zip(tunnel)) {
+        (Connection::Http1(http1), _) => {
             let (transport, early) = http1.wire.into_parts();
-            Some(Box::new(Upgraded::new(transport, early, exchange.server)))
+            Some(Box::new(Upgraded::new(transport, early, in_flight)))
         }
-        Connection::Http2(_) => None,
+        (Connection::Http2(stream), Some((incoming, writer))) => {
+            let reader = BodyReader::new(incoming);
+            let stream = OverHttp2 { reader, writer, _upload: upload, _stream: stream };
+            Some(Box::new(Upgraded::over_http2(stream, in_flight)))
+        }
+        (Connection::Http2(_), None) => None,
     };
     Ok(Answer { response: Response::from_parts(parts, UpstreamBody::empty()), server, upgraded })
 }

@@ -53,6 +53,13 @@ impl Watch {
         self.request.as_ref().is_some_and(|body| body.waits_for_client())
     }
 
+    /// The server has said whether it wants the body of the request.
+    pub(crate) fn answered(&self, wants: bool) {
+        if let Some(body) = &self.request {
+            body.answered(wants);
+        }
+    }
+
     pub(crate) fn into_timer(self) -> Timer {
         self.timer
     }
@@ -74,7 +81,7 @@ impl Watch {
                 if body.waits_for_client() {
                     self.heard = now;
                 }
-                // hyper takes a piece whenever it polls the body, until its buffers are full.
+                // The framing takes a piece whenever it polls the body, until its buffers are full.
                 if self.shared {
                     self.heard = self.heard.max(body.last_taken());
                 }

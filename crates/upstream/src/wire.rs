@@ -50,6 +50,8 @@ pub(crate) struct Wire<T, B> {
     /// Neither side has said that the connection will close after this exchange.
     keeps: bool,
     moved: bool,
+    /// The server has said that it wants the body of the request.
+    wants_body: bool,
 }
 
 /// The state of reading a response's body.
@@ -112,6 +114,7 @@ where
             body: Body::Ended,
             keeps: true,
             moved: false,
+            wants_body: false,
         }
     }
 
@@ -123,6 +126,7 @@ where
         self.interims = (0, 0);
         self.body = Body::Awaited;
         self.moved = false;
+        self.wants_body = false;
     }
 
     /// Polls for the head of the response. `interim` gets the interim responses before it, except those to
@@ -200,6 +204,11 @@ where
         std::mem::take(&mut self.moved)
     }
 
+    /// Whether the server has said, since the last call, that it wants the body.
+    pub(crate) fn take_wants_body(&mut self) -> bool {
+        std::mem::take(&mut self.wants_body)
+    }
+
     /// The request's body, if nothing of the request was sent and nothing of a response read.
     pub(crate) fn unsent(&mut self) -> Option<B> {
         self.sending.unsent()
@@ -251,9 +260,10 @@ where
                 StatusCode::SWITCHING_PROTOCOLS => self.keeps = false,
                 status if status.is_informational() => {
                     self.interims = (self.interims.0 + 1, self.interims.1 + end);
-                    // `100 Continue` is about a body that is on its way already; this server asked the client
-                    // for it.
-                    if status != StatusCode::CONTINUE {
+                    // The client is asked for its body when that is read.
+                    if status == StatusCode::CONTINUE {
+                        self.wants_body = true;
+                    } else {
                         interim(into_interim(answer.response));
                     }
                     continue;
@@ -365,7 +375,7 @@ impl From<ResponseError> for ExchangeError {
 }
 
 /// An interim response as any client may see it.
-fn into_interim(mut interim: Interim) -> Interim {
+pub(crate) fn into_interim(mut interim: Interim) -> Interim {
     *interim.version_mut() = Version::HTTP_11;
     heads::prepare_response(interim.status(), interim.headers_mut(), Some(0), &Method::GET);
     interim

@@ -6,6 +6,7 @@ mod cluster;
 mod compression;
 pub(crate) mod fastcgi;
 mod forward_auth;
+mod grpc;
 mod interim;
 pub(crate) mod named;
 mod programs;
@@ -14,6 +15,7 @@ mod slots;
 mod traces;
 mod tunnels;
 mod uwsgi;
+mod websocket;
 
 use std::{
     fs,

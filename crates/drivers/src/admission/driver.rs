@@ -26,7 +26,7 @@ use super::{
     routes::Routes,
     settings::{Contradiction, check, settings},
     stats::{ResourceStats, Stats},
-    windows::{Adjusted, Due, Windows},
+    windows::{Adjusted, Due, Windows, ns},
 };
 use crate::{alarm::Alarm, config::Classes, wakers::Wakers};
 
@@ -158,7 +158,8 @@ impl AdmissionDriver {
             let now = self.now();
             let (class, resource) = core.translate(arrival.class, arrival.resource, generation);
             let expected_ns = core.routes.expected_ns(arrival.route);
-            let arrival = machine::Arrival { class, resource, client: arrival.client, expected_ns };
+            let (client, within_ns) = (arrival.client, arrival.within.map(ns));
+            let arrival = machine::Arrival { class, resource, client, expected_ns, within_ns };
             match core.machine.handle_arrived(now, arrival) {
                 Ok(request) => match self.pump(&mut core, now, Some((request, class))) {
                     (Some(outcome), wakers) => (Polled::Decided(outcome), wakers),
@@ -187,7 +188,8 @@ impl AdmissionDriver {
                 return None;
             }
             let expected_ns = core.routes.expected_ns(arrival.route);
-            let arrival = machine::Arrival { class, resource, client: arrival.client, expected_ns };
+            let (client, within_ns) = (arrival.client, arrival.within.map(ns));
+            let arrival = machine::Arrival { class, resource, client, expected_ns, within_ns };
             let request = core.machine.handle_arrived(now, arrival).ok()?;
             let (outcome, wakers) = self.pump(&mut core, now, Some((request, class)));
             if outcome.is_none() {

@@ -18,6 +18,8 @@ pub struct Arrival {
     pub client: u64,
     /// The key of its route, under which service times are learned.
     pub route: u64,
+    /// How long its client has use for the answer; `None`: that is not known.
+    pub within: Option<Duration>,
 }
 
 /// A refused request.

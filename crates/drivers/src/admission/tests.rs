@@ -50,7 +50,7 @@ fn plain(names: &[&str], total: u32) -> Classes {
 }
 
 pub(super) fn arrival(class: u16) -> Arrival {
-    Arrival { class: ClassId(class), resource: ResourceId(0), client: 0, route: 0 }
+    Arrival { class: ClassId(class), resource: ResourceId(0), client: 0, route: 0, within: None }
 }
 
 /// Counts how often it is woken.

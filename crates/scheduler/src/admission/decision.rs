@@ -32,6 +32,9 @@ pub struct Arrival {
     /// The expected service time of its route in nanoseconds, if it is known. Otherwise the mean of the last requests of
     /// its type is used.
     pub expected_ns: Option<u64>,
+    /// After so many nanoseconds its client has no more use for the answer: it is not started then. It is also its
+    /// deadline, if that of its class is not earlier.
+    pub within_ns: Option<u64>,
 }
 
 /// A decision on one request.
@@ -104,7 +107,7 @@ pub enum Refusal {
     QueueFull,
     /// It waited for as long as its class allows.
     WaitedTooLong,
-    /// It could no longer be finished by its deadline.
+    /// It could no longer be finished by its deadline, or its client's time is over.
     TooLate,
     /// Its class or resource type does not exist.
     NoSuchQueue,

@@ -18,6 +18,8 @@ pub(super) struct Rank {
 pub(super) struct QueuedRequest {
     pub id: RequestId,
     pub arrived: Instant,
+    /// The same for all where deadlines do not decide.
+    pub deadline_ns: u64,
     pub expected_ns: u64,
     pub client: u64,
 }
@@ -40,7 +42,7 @@ impl Queue {
 
     pub fn insert(&mut self, request: &QueuedRequest) -> Rank {
         let key = match self.order {
-            QueueOrder::Fifo => 0,
+            QueueOrder::Fifo => request.deadline_ns,
             QueueOrder::Shortest => request.expected_ns,
             QueueOrder::Adaptive | QueueOrder::LifoUnderOverload { .. } => request.arrived.as_ns(),
             QueueOrder::FairAmongClients => self.rounds.join(request.client),
@@ -187,7 +189,7 @@ mod tests {
 
     fn request(sequence: u64, client: u64) -> QueuedRequest {
         let arrived = Instant::from_ns(sequence);
-        QueuedRequest { id: RequestId { sequence, index: 0 }, arrived, expected_ns: 0, client }
+        QueuedRequest { id: RequestId { sequence, index: 0 }, arrived, deadline_ns: 0, expected_ns: 0, client }
     }
 
     /// Serves all that wait; each as the letter of its client.

@@ -11,7 +11,7 @@ fn ms(ms: u64) -> Instant {
 }
 
 fn ask(class: u16, resource: u16) -> Arrival {
-    Arrival { class: ClassId(class), resource: ResourceId(resource), client: 0, expected_ns: None }
+    Arrival { class: ClassId(class), resource: ResourceId(resource), client: 0, expected_ns: None, within_ns: None }
 }
 
 fn classes(n: usize) -> Vec<Class> {

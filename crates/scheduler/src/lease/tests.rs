@@ -101,7 +101,8 @@ impl World {
     fn arrive(&mut self, gateway: usize, class: u16) {
         let now = self.at();
         let it = &mut self.gateways[gateway];
-        let arrival = Arrival { class: ClassId(class), resource: ResourceId(0), client: 0, expected_ns: None };
+        let arrival =
+            Arrival { class: ClassId(class), resource: ResourceId(0), client: 0, expected_ns: None, within_ns: None };
         if let Ok(id) = it.admission.handle_arrived(now, arrival) {
             it.born.insert(id.index(), (ClassId(class), self.now));
         }

@@ -6,6 +6,7 @@ use std::{
     time::UNIX_EPOCH,
 };
 
+use heads::GrpcStatus;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text},
@@ -43,6 +44,7 @@ pub(super) fn text(state: &ServerState) -> String {
 struct Sample {
     start_time_s: f64,
     responses: [u64; 5],
+    grpc_calls: [u64; GrpcStatus::COUNT],
     response_time: Vec<u64>,
     response_time_sum_s: f64,
     counters: Vec<(&'static str, &'static str, u64)>,
@@ -224,6 +226,7 @@ impl Sample {
         Self {
             start_time_s: metrics.started.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
             responses: std::array::from_fn(|class| metrics.sum(|worker| &worker.responses[class])),
+            grpc_calls: std::array::from_fn(|status| metrics.sum(|worker| &worker.grpc_calls[status])),
             response_time: (0..=RESPONSE_TIME_BOUNDS_US.len())
                 .map(|bucket| metrics.sum(|worker| &worker.response_time[bucket]))
                 .collect(),
@@ -543,6 +546,12 @@ impl Collector for Sample {
             encoder.encode_descriptor("responses", "Responses by class of status", None, MetricType::Counter)?;
         for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].iter().zip(self.responses) {
             ConstCounter::new(count).encode(family.encode_family(&[("status", *class)])?)?;
+        }
+        let mut family =
+            encoder.encode_descriptor("grpc_calls", "Calls of gRPC by their status", None, MetricType::Counter)?;
+        for (number, count) in (0..).zip(self.grpc_calls) {
+            let name = GrpcStatus::numbered(number).map_or("", GrpcStatus::name);
+            ConstCounter::new(count).encode(family.encode_family(&[("status", name)])?)?;
         }
         let mut histogram = encoder.encode_descriptor(
             "response_time_seconds",

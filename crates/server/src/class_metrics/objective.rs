@@ -167,7 +167,9 @@ mod tests {
 
     fn serve(metrics: &ClassMetrics, ms: u64, status: StatusCode, refused: Option<Refusal>) {
         let system_time = Duration::from_millis(ms);
-        let outcome = ClassOutcome { waited: None, service: None, system_time, status, refused, complete: true };
+        let failed = status.is_server_error();
+        let outcome =
+            ClassOutcome { waited: None, service: None, system_time, status, refused, failed, complete: true };
         metrics.record(ClassId(0), &outcome);
     }
 
@@ -236,6 +238,7 @@ mod tests {
             system_time: most,
             status: StatusCode::OK,
             refused: None,
+            failed: false,
             complete: true,
         };
         metrics.record(ClassId(0), &outcome);

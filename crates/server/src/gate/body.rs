@@ -33,6 +33,11 @@ const FIRST_CHUNK_BYTES: u64 = 16 * 1024;
 /// A client that takes a chunk within this time gets larger chunks.
 const SOON: Duration = Duration::from_secs(1);
 
+/// Among the extensions of an HTTP/2 response whose messages are of any number: what comes without a pause is ranked like one
+/// response, so that a short message is never behind all that was said before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InBursts;
+
 impl Flow {
     /// Announces a response to the scheduler and puts its body behind the gate. The `size_hint` of the body tells its
     /// length; a response without an exact length is ranked by attained service. `done` is called exactly once: when
@@ -57,6 +62,7 @@ impl Flow {
     /// As [`Flow::response`], for a response of a class. Where the length is not known, a [`Prediction`] among the
     /// extensions of the response takes its place in the order. A [`Share`] there limits its bytes. In HTTP/2, a `StreamPriority`
     /// there says how urgent the response is among others of its connection.
+    /// [`InBursts`] there ranks it burst by burst.
     pub fn response_of<B>(
         self,
         class: ClassAt,
@@ -74,10 +80,11 @@ impl Flow {
         let prediction = response.extensions_mut().remove::<Prediction>();
         let expected_bytes = exact_bytes.or_else(|| Some(prediction.as_ref()?.left_bytes()));
         let share = response.extensions_mut().remove::<Arc<Share>>();
+        let in_bursts = response.extensions_mut().remove::<InBursts>().is_some() && exact_bytes.is_none();
         let of_connection = share.clone().filter(|_| !multiplexed);
         let (id, job) =
             self.begin(class, multiplexed.then_some(words), expected_bytes, urgency, of_connection, Box::new(done));
-        let stream = multiplexed.then(|| StreamBody::new(job, share));
+        let stream = multiplexed.then(|| StreamBody::new(job, share, in_bursts));
         response.map(|inner| GatedBody {
             inner,
             flow: self,
@@ -162,13 +169,35 @@ struct StreamBody {
     first: Option<Instant>,
     /// The share of its client's bytes, with the timer to wait for them; `None`: they are not limited.
     limited: Option<(Arc<Share>, Option<Box<Timer>>)>,
+    bursts: Bursts,
+}
+
+/// Whether a response is ranked burst by burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bursts {
+    /// As a whole.
+    No,
+    /// Nothing of a burst was handed over yet.
+    Begins,
+    /// A part of it was.
+    Moves,
+    /// The burst is over.
+    Pauses,
 }
 
 impl StreamBody {
-    fn new(asks: Option<JobId>, share: Option<Arc<Share>>) -> Self {
+    fn new(asks: Option<JobId>, share: Option<Arc<Share>>, in_bursts: bool) -> Self {
         let limited = share.map(|share| (share, None));
-        let (chunk_bytes, is_taken) = (FIRST_CHUNK_BYTES, false);
-        Self { asks, progress: None, chunk_bytes, is_taken, given_at: None, first: None, limited }
+        Self {
+            asks,
+            progress: None,
+            chunk_bytes: FIRST_CHUNK_BYTES,
+            is_taken: false,
+            given_at: None,
+            first: None,
+            limited,
+            bursts: if in_bursts { Bursts::Begins } else { Bursts::No },
+        }
     }
 
     /// The framing asks for more: the client has opened its window for all that was handed over before.
@@ -197,6 +226,9 @@ impl StreamBody {
 
     /// The body has handed over bytes, which have leave.
     fn handle_given(&mut self, flow: &Flow, bytes: u64) {
+        if self.bursts == Bursts::Begins {
+            self.bursts = Bursts::Moves;
+        }
         if let Some(progress) = &self.progress {
             progress.handle_given(flow.ahead_bytes().saturating_sub(bytes));
             let now = Instant::now();
@@ -222,7 +254,15 @@ where
             }
         }
         while this.held.is_empty() {
-            let frame = match ready!(this.inner.as_mut().poll_frame(cx)) {
+            let Poll::Ready(polled) = this.inner.as_mut().poll_frame(cx) else {
+                if let Some(stream) = this.stream
+                    && stream.bursts == Bursts::Moves
+                {
+                    stream.bursts = Bursts::Pauses;
+                }
+                return Poll::Pending;
+            };
+            let frame = match polled {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => {
                     *this.failed = true;
@@ -241,6 +281,12 @@ where
                     return Poll::Ready(Some(Ok(trailers)));
                 }
             }
+        }
+        if let Some(stream) = this.stream
+            && stream.bursts == Bursts::Pauses
+        {
+            stream.bursts = Bursts::Begins;
+            stream.asks = this.flow.begin_again(*this.id);
         }
         let asks = this.stream.as_mut().and_then(|stream| Some((stream.asks?, stream)));
         let data = match asks {

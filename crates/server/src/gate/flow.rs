@@ -17,7 +17,7 @@ use std::{
 use heads::PriorityField;
 use limits::Share;
 use parking_lot::Mutex;
-use scheduler::{JobId, Path, priority::Priority};
+use scheduler::{JobId, Path, Size, priority::Priority};
 
 use super::{
     connection_flow::ConnectionFlow,
@@ -228,6 +228,21 @@ impl Flow {
             self.inner.driver.handle_priority(job, priority);
         }
         Ok(())
+    }
+
+    /// HTTP/2: a response of unknown length that has paused goes on, and is ranked as if it began now. Returns its job; `None`: it
+    /// goes first, or its connection is gone.
+    pub(super) fn begin_again(&self, id: ResponseId) -> Option<JobId> {
+        let driver = &self.inner.driver;
+        let (class, priority) = self.with_streams(|flow| flow.responses.ranked(id))?;
+        let group = self.with_streams(|flow| flow.group(driver));
+        let job = driver.handle_started_in(Some((group, priority)), class, Size::Unknown, self.path());
+        let old = self.with_streams(|flow| {
+            flow.handle_change();
+            flow.responses.replace_job(id, job)
+        });
+        driver.handle_finished(old.unwrap_or(job), old.is_some());
+        old.map(|_| job)
     }
 
     /// Begins a burst of another protocol's bytes.

@@ -48,7 +48,7 @@ pub use self::{
     tcp::TcpTransport,
     transport::{ClientSide, Measurements, Peer, Transport},
 };
-pub(crate) use self::{flow::Burst, read_fairness::ReadFairness, stream_priority::StreamPriority};
+pub(crate) use self::{body::InBursts, flow::Burst, read_fairness::ReadFairness, stream_priority::StreamPriority};
 use self::{
     limited::poll_share,
     read_fairness::QueuePosition,

@@ -276,6 +276,18 @@ impl Responses {
         self.active.iter().find(|response| response.id == id)?.job
     }
 
+    /// The class and the priority of a response that is ranked.
+    pub fn ranked(&self, id: ResponseId) -> Option<(ClassAt, Priority)> {
+        let it = self.active.iter().find(|response| response.id == id && response.job.is_some())?;
+        Some((it.class, it.priority))
+    }
+
+    /// A response that is ranked has another job from now on. Returns the old one.
+    pub fn replace_job(&mut self, id: ResponseId, job: JobId) -> Option<JobId> {
+        let it = self.active.iter_mut().find(|response| response.id == id && response.job.is_some())?;
+        it.job.replace(job)
+    }
+
     pub fn push(&mut self, response: NewResponse) -> ResponseId {
         let NewResponse { class, job, words, rankable, share, began, done } = response;
         let id = ResponseId(self.next);

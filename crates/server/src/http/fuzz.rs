@@ -17,7 +17,7 @@ use http::{
 };
 use http_body::Body;
 use http_body_util::BodyExt as _;
-use http2::RequestBody;
+use http2::Incoming as RequestBody;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;

@@ -13,7 +13,7 @@ mod lingering_close;
 pub(crate) mod pools;
 mod priority_updates;
 pub(crate) mod settings;
-mod tunnel;
+pub(crate) mod tunnel;
 
 use std::{
     future::{Future, poll_fn},
@@ -27,7 +27,7 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response, header};
 use http_body::Body;
-use http2::{Interims, RequestBody};
+use http2::{Incoming, Interims};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::{Instant, sleep_until},
@@ -122,7 +122,7 @@ where
 {
     let snapshot = connection.server.snapshot.load_full();
     let (state, metrics, flow) = (connection.state.clone(), connection.metrics.clone(), connection.flow.clone());
-    let answer = move |request: Request<RequestBody>, interims| {
+    let answer = move |request: Request<Incoming>, interims| {
         let (parts, body) = request.into_parts();
         pipeline::respond(&connection, Box::new(parts), IncomingBody::new(body), Some(interims))
     };
@@ -136,7 +136,7 @@ fn drive_http2<S, F, B>(
     settings: &HttpSettings,
     state: Arc<ConnectionState>,
     gave_up: impl Fn() -> bool + Send + Sync + 'static,
-    answer: impl Fn(Request<RequestBody>, Interims) -> F + Send + 'static,
+    answer: impl Fn(Request<Incoming>, Interims) -> F + Send + 'static,
 ) -> Pin<Box<dyn Future<Output = ()> + Send>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

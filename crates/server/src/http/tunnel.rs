@@ -12,10 +12,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy_bidirectional};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, copy_bidirectional};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    body::{BodyReader, IncomingBody, ReaderBody},
     gate::{Burst, Flow},
     uplink::ClassAt,
     upstream::Upgraded,
@@ -52,6 +53,24 @@ where
     }
 }
 
+/// Bytes that wait for the uplink or for the window of the client.
+const STREAM_BYTES: usize = 16 * 1024;
+
+/// The same in a task of its own, between the upstream and a stream of HTTP/2. Returns what its client gets. The body of the
+/// response takes its turns on the uplink, like any other of its connection. When it is dropped, the task ends.
+pub(crate) fn of_stream(
+    from_client: IncomingBody,
+    upstream: Upgraded,
+    stopping: CancellationToken,
+    idle: Duration,
+) -> ReaderBody<DuplexStream> {
+    let (near, far) = tokio::io::duplex(STREAM_BYTES);
+    let inner = tokio::io::join(BodyReader::new(from_client), near);
+    let client = Client { inner, early: Bytes::new(), moved: Arc::default(), ranked: None, burst: None };
+    tokio::spawn(async move { run(client, upstream, &stopping, idle).await });
+    ReaderBody::new(far)
+}
+
 /// The client's side. Counts what passes; and what goes to the client takes its turn on the uplink, burst by burst: what comes
 /// without a pause is like one response of unknown length, so that a short message is never behind all that was said before.
 pub(super) struct Client<S> {
@@ -59,14 +78,14 @@ pub(super) struct Client<S> {
     /// Bytes of the client's that were read already.
     early: Bytes,
     moved: Arc<AtomicU64>,
-    flow: Flow,
-    class: ClassAt,
+    /// `None`: what takes it sees to that.
+    ranked: Option<(Flow, ClassAt)>,
     burst: Option<Burst>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     pub(super) fn new(inner: S, early: Bytes, flow: Flow, class: ClassAt) -> Self {
-        Self { inner, early, moved: Arc::default(), flow, class, burst: None }
+        Self { inner, early, moved: Arc::default(), ranked: Some((flow, class)), burst: None }
     }
 }
 
@@ -82,7 +101,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Client<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Client<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.burst.is_none() {
-            self.burst = Some(self.flow.burst(self.class));
+            self.burst = self.ranked.as_ref().map(|(flow, class)| flow.burst(*class));
         }
         let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
         if let Poll::Ready(Ok(bytes)) = &written {

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use http::StatusCode;
 use tokio::time::Instant;
 
 use super::{
@@ -52,6 +53,9 @@ pub(super) async fn wait(
         still_sends,
         request.now,
     );
+    if request.call.as_ref().and_then(|call| call.left(request.now)) == Some(Duration::ZERO) {
+        return Err(StatusCode::GATEWAY_TIMEOUT.into());
+    }
     if !route.config.admitted || !snapshot.classes.admission.enabled {
         return Ok(Admitted { body, pulse, slot: None, presence, arrival: None });
     }
@@ -60,6 +64,7 @@ pub(super) async fn wait(
         resource: request.verdict.resource.unwrap_or(route.config.resource),
         client: client_key(request.verdict.client),
         route: route.key,
+        within: request.call.as_ref().and_then(|call| call.left(Instant::now())),
     };
     request.record.spans.waits(request.now);
     let slot = presence.during(pin!(snapshot.admission.enter(arrival))).await?.map_err(Failure::Refused)?;

@@ -10,13 +10,16 @@ use std::{
 
 use bytes::Bytes;
 use compression::CompressedBody;
+use heads::GrpcStatus;
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
+use tokio::io::DuplexStream;
 
-use super::presence::Presence;
+use super::{call::CallBody, presence::Presence};
 use crate::{
     admission::Slot,
-    body::{OriginBody, Pulse, Relayed},
-    upstream::UpstreamBody,
+    body::{OriginBody, Pulse, ReaderBody, Relayed},
+    upstream::{UpstreamBody, UpstreamError},
 };
 use files::FileBody;
 
@@ -33,6 +36,10 @@ pub(crate) enum AnswerBody {
     Relayed(Relayed),
     /// As it is stored, by this request or another one.
     Stored(cache::Reader),
+    /// The answer of an upstream to a call of gRPC.
+    Call(Box<CallBody<AnswerBody>>),
+    /// Bytes of another protocol.
+    Tunnel(ReaderBody<DuplexStream>),
     /// One of the others, compressed while it is sent.
     Compressed(Box<CompressedBody<Box<AnswerBody>>>),
 }
@@ -77,9 +84,26 @@ impl Holding {
         if let Some(pulse) = &self.pulse {
             pulse.beat();
         }
-        if let Some(Err(error)) = &frame {
-            tracing::warn!(%error, "a response of an upstream broke off");
-            self.slot.take().into_iter().for_each(Slot::fail);
+        match &frame {
+            Some(Err(error)) => {
+                let error = UpstreamError::in_body(error);
+                if error.is_none_or(UpstreamError::is_of_upstream) {
+                    self.slot.take().into_iter().for_each(Slot::fail);
+                }
+                match error {
+                    Some(error) => error.log(),
+                    None => tracing::warn!("a response of an upstream broke off"),
+                }
+            }
+            // A call of gRPC tells at its end whether it has failed.
+            Some(Ok(frame)) => {
+                if let (Some(slot), Some(trailers)) = (&mut self.slot, frame.trailers_ref())
+                    && GrpcStatus::of(trailers).is_some_and(GrpcStatus::is_of_server)
+                {
+                    slot.answered(StatusCode::INTERNAL_SERVER_ERROR);
+                }
+            }
+            None => {}
         }
         if frame.is_none()
             && let Some(slot) = self.slot.take()
@@ -110,6 +134,12 @@ impl AnswerBody {
     }
 }
 
+impl Default for AnswerBody {
+    fn default() -> Self {
+        Self::File(FileBody::empty())
+    }
+}
+
 impl From<FileBody> for AnswerBody {
     fn from(body: FileBody) -> Self {
         Self::File(body)
@@ -127,6 +157,8 @@ impl Body for AnswerBody {
             Self::Program(body) => Pin::new(body).poll_frame(cx),
             Self::Relayed(body) => Pin::new(body).poll_frame(cx),
             Self::Stored(body) => Pin::new(body).poll_frame(cx),
+            Self::Call(body) => Pin::new(&mut **body).poll_frame(cx),
+            Self::Tunnel(body) => Pin::new(body).poll_frame(cx),
             Self::Compressed(body) => Pin::new(&mut **body).poll_frame(cx),
         }
     }
@@ -138,6 +170,8 @@ impl Body for AnswerBody {
             Self::Program(body) => body.is_end_stream(),
             Self::Relayed(body) => body.is_end_stream(),
             Self::Stored(body) => body.is_end_stream(),
+            Self::Call(body) => body.is_end_stream(),
+            Self::Tunnel(body) => body.is_end_stream(),
             Self::Compressed(body) => body.is_end_stream(),
         }
     }
@@ -149,6 +183,8 @@ impl Body for AnswerBody {
             Self::Program(body) => body.size_hint(),
             Self::Relayed(body) => body.size_hint(),
             Self::Stored(body) => body.size_hint(),
+            Self::Call(body) => body.size_hint(),
+            Self::Tunnel(body) => body.size_hint(),
             Self::Compressed(body) => body.size_hint(),
         }
     }

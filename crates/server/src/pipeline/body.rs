@@ -28,11 +28,19 @@ pub(super) async fn take(
     // A client that asks for another protocol goes on with it right behind the head, not behind a body.
     request.parts.headers.remove(header::UPGRADE);
     let body_use = route.origin.body_use();
-    let limit_bytes = route.config.request_body_bytes.unwrap_or(snapshot.limits.request_body_bytes);
+    // The messages of a call may go on for ever, and none is kept here.
+    let body_use = if request.call.is_some() && body_use == BodyUse::Whole && route.origin.is_upstream() {
+        BodyUse::Streamed
+    } else {
+        body_use
+    };
+    let most_bytes = if request.call.is_some() { u64::MAX } else { snapshot.limits.request_body_bytes };
+    let limit_bytes = route.config.request_body_bytes.unwrap_or(most_bytes);
     let mut pulse = None;
     if body_use == BodyUse::Streamed {
         // The client may send and receive at once, with long pauses in both.
-        let time = snapshot.limits.idle_timeout;
+        let of_route = route.origin.idle_timeout().filter(|_| request.call.is_some());
+        let time = of_route.unwrap_or(snapshot.limits.idle_timeout);
         body = body.with_patience(Patience::Idle { time, pulse: pulse.insert(Pulse::default()).clone() });
     }
     // In a box, because few requests have a body.

@@ -19,7 +19,15 @@ use limits::{Granted, Permit, Share};
 use scheduler::{admission::Refusal, class::ClassId};
 use tokio::time::Instant;
 
-use super::{answer_body::AnswerBody, guard::Guarded, presence::ClientGone, spans::RequestSpans};
+use super::{
+    answer_body::AnswerBody,
+    call::{Call, End},
+    guard::Guarded,
+    interim,
+    presence::ClientGone,
+    spans::RequestSpans,
+    websocket,
+};
 use crate::{
     admission::Refused,
     body::{ClientBody, IncomingBody},
@@ -56,6 +64,10 @@ pub(super) struct RequestContext {
     pub(super) is_answered_by_origin: bool,
     /// The body, until a step takes it; `None` if the request has none.
     pub(super) body: Option<ClientBody>,
+    /// A call of gRPC.
+    pub(super) call: Option<Call>,
+    /// What the client of a WebSocket over HTTP/2 sends, until the upstream takes it.
+    pub(super) websocket: Option<IncomingBody>,
     /// HTTP/2: the way of interim responses to the client.
     pub(super) interims: Option<http2::Interims>,
     /// The page that is asked for, where its route tells clients early what a page needs.
@@ -102,6 +114,8 @@ pub(super) struct RecordContext {
     pub(super) cache: Option<&'static str>,
     /// Its trace, and when its parts began and ended.
     pub(super) spans: RequestSpans,
+    /// How the call ends, if it is one of gRPC.
+    pub(super) call: Option<End>,
 }
 
 impl RecordContext {
@@ -117,12 +131,16 @@ impl RequestContext {
     pub(super) fn new(
         connection: Arc<Connection>,
         snapshot: &ConfigSnapshot,
-        parts: Box<Parts>,
-        body: IncomingBody,
+        mut parts: Box<Parts>,
+        mut body: IncomingBody,
         interims: Option<http2::Interims>,
     ) -> Self {
+        let websocket = websocket::take(&mut parts, &mut body);
+        if let Some(interims) = &interims {
+            body = interim::asked_for(&parts, body, interims);
+        }
         let body = (!body.is_none()).then(|| connection.client_body(body, &snapshot.limits));
-        Self { interims, ..Self::with(connection, snapshot, parts, body, None) }
+        Self { interims, websocket, ..Self::with(connection, snapshot, parts, body, None) }
     }
 
     /// A request whose head is malformed; `line` is what the head begins with.
@@ -144,6 +162,7 @@ impl RequestContext {
     ) -> Self {
         let now = Instant::now();
         let class = snapshot.classes.default;
+        let call = Call::of(&parts, now);
         let record = RecordContext {
             started: now,
             version: parts.version,
@@ -165,6 +184,7 @@ impl RequestContext {
             server: None,
             cache: None,
             spans: RequestSpans::begin(&connection, snapshot, &mut parts),
+            call: call.as_ref().map(Call::end),
         };
         let verdict = Verdict {
             class,
@@ -184,6 +204,8 @@ impl RequestContext {
             of_auth: Vec::new(),
             is_answered_by_origin: false,
             body,
+            call,
+            websocket: None,
             interims: None,
             page: None,
             arrived,

@@ -66,6 +66,7 @@ pub(super) async fn ask(
         believed: request.verdict.believed,
         rules: Some(&rules),
         times: None,
+        until: None,
     };
     let pools = connection.pools.of(snapshot);
     let prepared = pools.prepare(outbound, ask, request.now).map_err(|error| failed(&error))?;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use access_log::{Sent, Told};
-use heads::PriorityField;
+use heads::{GrpcStatus, PriorityField};
 use http::{HeaderMap, Response, StatusCode, Version, header};
 use http_body::Body as _;
 use recent::Slow;
@@ -71,11 +71,16 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
             server,
             cache,
             spans,
+            call,
             ..
         } = record;
         let response_time = outcome.ended - started;
         drop((in_flight, permits));
+        let call = call.map(|call| call.status());
         connection.metrics.record(status, &outcome, response_time);
+        if let Some(call) = call {
+            connection.metrics.grpc_calls[usize::from(call.number())].fetch_add(1, Relaxed);
+        }
         counters.record(&ClassOutcome {
             waited,
             // The slot has counted it.
@@ -83,6 +88,7 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
             system_time: response_time,
             status,
             refused,
+            failed: status.is_server_error() || call.is_some_and(GrpcStatus::is_of_server),
             complete: outcome.complete,
         });
         if let Some(asked) = asked {
@@ -115,8 +121,15 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
             let class = counters.name().clone();
             let SendOutcome { body_bytes, complete, slowdown, .. } = outcome;
             let sent = Sent { body_bytes, complete, slowdown };
-            let waited = waited.unwrap_or_default();
-            let told = Told { class, user, waited, upstream: server, cache, trace };
+            let told = Told {
+                class,
+                user,
+                waited: waited.unwrap_or_default(),
+                upstream: server,
+                cache,
+                trace,
+                grpc_status: call.map(GrpcStatus::number),
+            };
             entry.write(&log, status, sent, response_time, told);
         }
     })

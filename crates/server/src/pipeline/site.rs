@@ -1,5 +1,6 @@
 //! Site and route: which configuration applies to a request.
 
+use h2::ext::Protocol;
 use http::{HeaderValue, Method, Response, StatusCode, Uri, Version, header, request::Parts, uri::PathAndQuery};
 
 use super::{
@@ -45,6 +46,9 @@ pub(super) fn find(connection: &Connection, snapshot: &ConfigSnapshot, parts: &P
     // In HTTP/1 that is refused with the head.
     if parts.version == Version::HTTP_2 {
         http2_head(snapshot, parts).map_err(Failure::Malformed)?;
+    }
+    if parts.extensions.get::<Protocol>().is_some() && parts.method == Method::CONNECT {
+        return Err(Failure::Malformed(StatusCode::NOT_IMPLEMENTED));
     }
     if matches!(parts.method, Method::CONNECT | Method::TRACE) {
         return Err(Failure::Malformed(StatusCode::METHOD_NOT_ALLOWED));

@@ -114,7 +114,13 @@ fn start() -> (TempDir, Running) {
 }
 
 fn enter(admission: &Admission, class: u16) -> Pin<Box<Enter>> {
-    Box::pin(admission.enter(Arrival { class: ClassId(class), resource: ResourceId(0), client: 0, route: 0 }))
+    Box::pin(admission.enter(Arrival {
+        class: ClassId(class),
+        resource: ResourceId(0),
+        client: 0,
+        route: 0,
+        within: None,
+    }))
 }
 
 fn poll(enter: &mut Pin<Box<Enter>>) -> Poll<Result<Slot, Refused>> {

@@ -232,7 +232,7 @@ fn what_is_refused_has_no_body_for_head() {
         access_log: LogChoice::Outer,
     }];
     serve(config, async |server| {
-        let arrival = Arrival { class: ClassId(0), resource: ResourceId(0), client: 1, route: 1 };
+        let arrival = Arrival { class: ClassId(0), resource: ResourceId(0), client: 1, route: 1, within: None };
         let slot = server.handle.admission().enter(arrival).await.expect("a slot");
         let (mut client, _) = connect(server.addresses[0]).await;
         for (path, host, status) in [

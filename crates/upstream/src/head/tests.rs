@@ -25,6 +25,7 @@ fn defaults() -> Ask<'static> {
         believed: None,
         rules: None,
         times: None,
+        until: None,
     }
 }
 

@@ -1,7 +1,14 @@
 //! HTTP/2 and TLS.
 
-use std::path::Path;
+use std::{
+    collections::VecDeque,
+    path::Path,
+    pin::Pin,
+    task::{Context, Poll},
+};
 
+use bodies::{ClientBody, IncomingBody};
+use http_body::{Body, Frame};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::{
     RootCertStore, ServerConfig,
@@ -385,4 +392,188 @@ async fn a_change_of_protocols_goes_over_http1() {
     let upgrade = Request::get("/").header("connection", "upgrade").header("upgrade", "websocket");
     assert_eq!(asked(&pools, upgrade.body(RequestBody::Empty).unwrap()).await.unwrap().1, "HTTP/1.1");
     assert_eq!(asked(&pools, get("/")).await.unwrap().1, "HTTP/2.0");
+}
+
+/// A streamed body of these frames that does not end.
+fn open_body(frames: &'static [&'static str]) -> RequestBody {
+    let frames = frames.iter().map(|text| Ok::<_, io::Error>(Frame::data(Bytes::from_static(text.as_bytes()))));
+    let frames = frames.collect::<VecDeque<_>>();
+    RequestBody::streamed(ClientBody::new(IncomingBody::new(OpenBody(frames)), None), u64::MAX)
+}
+
+struct OpenBody(VecDeque<io::Result<Frame<Bytes>>>);
+
+impl Body for OpenBody {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        self.0.pop_front().map_or(Poll::Pending, |frame| Poll::Ready(Some(frame)))
+    }
+}
+
+fn call(body: RequestBody) -> Request<RequestBody> {
+    let request =
+        Request::post("/try.Try/Chat").version(http::Version::HTTP_2).header("content-type", "application/grpc");
+    request.body(body).unwrap()
+}
+
+/// As a client of HTTP/2 sends it.
+async fn called(pools: &Pools, body: RequestBody, until: Option<Instant>) -> Result<Answer, UpstreamError> {
+    let (parts, body) = call(body).into_parts();
+    let version = parts.version;
+    let outbound = Outbound { version, ..Outbound::from(Request::from_parts(parts, body)) };
+    let prepared = pools.prepare(outbound, Ask { until, ..defaults() }, Instant::now())?;
+    pools.pass(prepared, &mut drop).await
+}
+
+#[tokio::test]
+async fn interim_responses_come_over_http2_and_too_many_of_them_are_an_error() {
+    for (many, expected) in [(3, Ok("ok")), (101, Err("too_many_interims"))] {
+        let peer = Peer::raw(move |stream, _| async move {
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                let told = |status: u16| {
+                    let link = if status == 103 { "</a.css>" } else { "" };
+                    Response::builder().status(status).header("link", link).body(()).unwrap()
+                };
+                respond.send_informational(told(100)).unwrap();
+                for _ in 0..many {
+                    respond.send_informational(told(103)).unwrap();
+                }
+                let mut body = respond.send_response(Response::new(()), false).unwrap();
+                body.send_data(Bytes::from_static(b"ok"), true).unwrap();
+            }
+        })
+        .await;
+        let (pools, _) = pools(config(vec![http2(at(peer.address))]));
+        let prepared = pools.prepare(get("/").into(), defaults(), Instant::now()).unwrap();
+        let mut told = Vec::new();
+        let passed = pools.pass(prepared, &mut |interim| told.push(interim)).await;
+        let body = match passed {
+            Ok(answer) => Ok(answer.response.into_body().collect().await.unwrap().to_bytes()),
+            Err(error) => Err(error.reason()),
+        };
+        assert_eq!(body.as_deref().map_err(|error| *error), expected.map(str::as_bytes));
+        assert!(told.iter().all(|it| it.status() == 103 && it.headers()["link"] == "</a.css>"), "not the 100");
+        assert!(told.len() == many || told.len() <= 100, "{}", told.len());
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_grpc_goes_over_http2_where_nothing_else_is_said() {
+    let peer = Peer::http(|request| async move { Response::new(text(format!("{:?}", request.version()))) }).await;
+    let (pools, _) = pools(config(vec![at(peer.address)]));
+    for _ in 0..2 {
+        let answer = called(&pools, whole("1"), None).await.unwrap();
+        assert_eq!(answer.response.into_body().collect().await.unwrap().to_bytes(), "HTTP/2.0");
+        assert_eq!(asked(&pools, get("/")).await.unwrap().1, "HTTP/1.1", "other requests are not");
+    }
+    assert_eq!(peer.connections(), 2);
+}
+
+#[tokio::test]
+async fn a_refused_call_is_sent_again_with_what_was_read_of_its_body() {
+    let (peer, taken) = refuses_first(|respond| respond.send_reset(h2::Reason::REFUSED_STREAM)).await;
+    let (pools, _) = pools(config(vec![http2(at(peer.address))]));
+    let answer = called(&pools, open_body(&["one", "two"]), None).await.unwrap();
+    assert_eq!(answer.response.into_body().collect().await.unwrap().to_bytes(), "ok");
+    assert_eq!(taken.load(SeqCst), 2);
+
+    // What the second server gets.
+    let refuses = Peer::raw(move |stream, _| async move {
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        let mut refused = 0;
+        while let Some(Ok((request, mut respond))) = connection.accept().await {
+            let mut body = request.into_body();
+            tokio::spawn(async move {
+                let mut read = Vec::new();
+                while read.len() < 6 {
+                    let data = body.data().await.unwrap().unwrap();
+                    read.extend_from_slice(&data);
+                }
+                if refused == 0 {
+                    return respond.send_reset(h2::Reason::REFUSED_STREAM);
+                }
+                let mut answer = respond.send_response(Response::new(()), false).unwrap();
+                answer.send_data(read.into(), true).unwrap();
+            });
+            refused += 1;
+        }
+    })
+    .await;
+    let (pools, _) = super::pools(config(vec![http2(at(refuses.address))]));
+    let answer = called(&pools, open_body(&["one", "two"]), None).await.unwrap();
+    assert_eq!(answer.response.into_body().collect().await.unwrap().to_bytes(), "onetwo");
+    // Too much of it is gone.
+    static LONG: &str = match std::str::from_utf8(&[b'a'; 60_000]) {
+        Ok(text) => text,
+        Err(_) => "",
+    };
+    static FRAMES: [&str; 2] = [LONG, LONG];
+    let late = Peer::raw(|stream, _| async move {
+        let mut connection =
+            h2::server::Builder::new().initial_window_size(200_000).handshake::<_, Bytes>(stream).await.unwrap();
+        while let Some(Ok((request, mut respond))) = connection.accept().await {
+            let mut body = request.into_body();
+            tokio::spawn(async move {
+                let mut read = 0;
+                while read < 65_000 {
+                    read += body.data().await.unwrap().unwrap().len();
+                    let _ = body.flow_control().release_capacity(60_000);
+                }
+                respond.send_reset(h2::Reason::REFUSED_STREAM);
+            });
+        }
+    })
+    .await;
+    let (pools, _) = super::pools(config(vec![http2(at(late.address))]));
+    let error = called(&pools, open_body(&FRAMES), None).await.unwrap_err();
+    assert_eq!(error.reason(), "closed");
+}
+
+#[tokio::test]
+async fn no_server_is_blamed_for_the_time_that_its_client_gives() {
+    let peer = Peer::raw(|stream, _| async move {
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        let mut open = Vec::new();
+        while let Some(Ok(accepted)) = connection.accept().await {
+            open.push(accepted);
+        }
+    })
+    .await;
+    let (pools, upstreams) = pools(config(vec![http2(at(peer.address))]));
+    for _ in 0..4 {
+        let until = Some(Instant::now() + Duration::from_millis(20));
+        let error = called(&pools, open_body(&["one"]), until).await.unwrap_err();
+        assert!(matches!(&error, UpstreamError::Request(error) if error.kind() == io::ErrorKind::TimedOut), "{error}");
+    }
+    assert_eq!((server_stats(&upstreams)[0].failures, server_stats(&upstreams)[0].in_flight), (0, 0));
+}
+
+#[tokio::test]
+async fn a_body_that_is_wanted_no_more_ends_with_its_response() {
+    let reset = Arc::new(Notify::new());
+    let told = reset.clone();
+    let peer = Peer::raw(move |stream, _| {
+        let reset = told.clone();
+        async move {
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            while let Some(Ok((request, mut respond))) = connection.accept().await {
+                let mut answer = respond.send_response(Response::new(()), false).unwrap();
+                answer.send_data(Bytes::from_static(b"enough"), true).unwrap();
+                let (reset, mut body) = (reset.clone(), request.into_body());
+                tokio::spawn(async move {
+                    while let Some(Ok(_)) = body.data().await {}
+                    reset.notify_one();
+                });
+            }
+        }
+    })
+    .await;
+    let (pools, upstreams) = pools(config(vec![http2(at(peer.address))]));
+    let answer = called(&pools, open_body(&["one"]), None).await.unwrap();
+    assert_eq!(answer.response.into_body().collect().await.unwrap().to_bytes(), "enough");
+    reset.notified().await;
+    assert_eq!(server_stats(&upstreams)[0].failures, 0);
 }

@@ -211,6 +211,7 @@ pub(super) fn defaults() -> Ask<'static> {
         believed: None,
         rules: None,
         times: None,
+        until: None,
     }
 }
 

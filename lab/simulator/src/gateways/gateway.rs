@@ -68,7 +68,8 @@ impl Gateway {
     }
 
     pub fn handle_arrived(&mut self, now_ns: u64, job: Job) -> Result<(), ()> {
-        let arrival = Arrival { class: ClassId(job.class), resource: RESOURCE, client: 0, expected_ns: None };
+        let arrival =
+            Arrival { class: ClassId(job.class), resource: RESOURCE, client: 0, expected_ns: None, within_ns: None };
         let id = self.admission.handle_arrived(Instant::from_ns(now_ns), arrival).map_err(drop)?;
         if self.jobs.len() <= id.index() {
             self.jobs.resize(id.index() + 1, None);

@@ -262,7 +262,7 @@ impl Run {
             return;
         }
         let (class, expected_ns) = (ClassId(it.class as u16), Some(self.setup.work_ns));
-        let arrival = Arrival { class, resource: ResourceId(0), client: 0, expected_ns };
+        let arrival = Arrival { class, resource: ResourceId(0), client: 0, expected_ns, within_ns: None };
         match self.admission.handle_arrived(Instant::from_ns(now_ns), arrival) {
             Ok(id) => {
                 it.id = Some(id);

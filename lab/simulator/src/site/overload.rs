@@ -283,7 +283,8 @@ impl<'a> World<'a> {
 
     fn asks(&mut self, now_ns: u64, class: u16, tries: u32) {
         let patience_ns = (self.setup.patience.draw_s(&mut self.random) * S) as u64;
-        let arrival = Arrival { class: ClassId(class), resource: ResourceId(0), client: 0, expected_ns: None };
+        let arrival =
+            Arrival { class: ClassId(class), resource: ResourceId(0), client: 0, expected_ns: None, within_ns: None };
         let Ok(id) = self.admission.handle_arrived(Instant::from_ns(now_ns), arrival) else { return };
         let request = self.requests.len();
         let leaves_ns = now_ns.saturating_add(patience_ns);

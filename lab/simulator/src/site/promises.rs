@@ -247,7 +247,7 @@ impl Instance {
             }
             for (i, &(_, service, _)) in self.requests.iter().enumerate().filter(|(_, it)| it.0 == time) {
                 let (class, expected_ns) = (ClassId(i as u16), Some(service * MS));
-                let arrival = Arrival { class, resource: ResourceId(0), client: 0, expected_ns };
+                let arrival = Arrival { class, resource: ResourceId(0), client: 0, expected_ns, within_ns: None };
                 ids[i] = admission.handle_arrived(now, arrival).ok();
             }
             while let Some(decision) = admission.poll_decision(now) {

@@ -222,7 +222,7 @@ impl<'a, F: FnMut(FinishedRequest)> Run<'a, F> {
             self.ask_later(now_ns, client);
         }
         let Load { class, resource, .. } = *load;
-        let arrival = Arrival { class, resource, client: client as u64, expected_ns };
+        let arrival = Arrival { class, resource, client: client as u64, expected_ns, within_ns: None };
         let arrived = self.admission.handle_arrived(Instant::from_ns(now_ns), arrival);
         let Ok(id) = arrived else {
             self.tell(

@@ -129,7 +129,13 @@ impl World {
         match event {
             Event::Came { class, resource, route, age } => {
                 let handle = &self.handles[self.handles.len().saturating_sub(1 + age)];
-                let arrival = Arrival { class: ClassId(class), resource: ResourceId(resource), client: route, route };
+                let arrival = Arrival {
+                    class: ClassId(class),
+                    resource: ResourceId(resource),
+                    client: route,
+                    route,
+                    within: None,
+                };
                 self.came += 1;
                 let (asker, answer) = Asker::new(handle, arrival);
                 match answer {

@@ -116,6 +116,42 @@ fn a_refusal_comes_as_soon_as_it_is_certain() {
     assert_eq!(admission.class_stats(ClassId(0)).refused_late, 1);
 }
 
+#[test]
+fn a_client_that_says_how_long_it_waits_has_that_deadline_and_is_not_served_after_it() {
+    let asks = |within: u64| Arrival { within_ns: Some(within * SLOT_NS), expected_ns: Some(SLOT_NS), ..ask(0, 0) };
+    let order = |policy, deadline_ns| {
+        let class = Class { deadline_ns, order: QueueOrder::Fifo, ..Class::default() };
+        let mut admission = Admission::new(Settings::single_window(vec![class], 1, policy, 1)).unwrap();
+        let withins = [9, 4, 6, 2];
+        let ids = withins.map(|within| admission.handle_arrived(at(0), asks(within)).unwrap());
+        let mut order = vec![];
+        for slot in 0..6 {
+            for decision in decide(&mut admission, at(slot)) {
+                let (request, is_served) = match decision {
+                    Decision::Start(start) => (start.request, true),
+                    Decision::Refuse { request, refusal } => {
+                        assert_eq!(refusal, Refusal::TooLate);
+                        (request, false)
+                    }
+                };
+                order.push((withins[ids.iter().position(|id| *id == request).unwrap()], is_served));
+                if is_served {
+                    admission.handle_finished(at(slot + 1), request);
+                }
+            }
+        }
+        order
+    };
+    // Whether its class has a later deadline, or none.
+    for of_class in [None, Some(20 * SLOT_NS)] {
+        assert_eq!(order(Policy::Edf, of_class), [(2, true), (4, true), (6, true), (9, true)]);
+    }
+    // That of its class is the earlier one for all but two of them.
+    assert_eq!(order(Policy::Edf, Some(5 * SLOT_NS)), [(2, true), (4, true), (9, true), (6, true)]);
+    // Elsewhere the order is another, and the deadline holds.
+    assert_eq!(order(Policy::Strict, None), [(9, true), (4, true), (2, false), (6, true)]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 

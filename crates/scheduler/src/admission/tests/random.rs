@@ -77,7 +77,13 @@ fn moves() -> impl Strategy<Value = Moves> {
 fn event() -> impl Strategy<Value = Event> {
     let arrival = (0..CLASSES as u16, 0..RESOURCES as u16, 0..4u64, option::of(0..1000u64)).prop_map(
         |(class, resource, client, expected_ns)| {
-            Event::Arrived(Arrival { class: ClassId(class), resource: ResourceId(resource), client, expected_ns })
+            Event::Arrived(Arrival {
+                class: ClassId(class),
+                resource: ResourceId(resource),
+                client,
+                expected_ns,
+                within_ns: None,
+            })
         },
     );
     prop_oneof![

@@ -73,6 +73,7 @@ pub(super) fn begin(
         resource: request.verdict.resource.unwrap_or(routed.route.config.resource),
         client: 0,
         route: routed.route.key,
+        within: None,
     });
     let renewal = Renewal {
         shared: shared.clone(),

@@ -6,9 +6,11 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use heads::{GrpcStatus, set_grpc_timeout};
 use http::{HeaderMap, Method, Response, StatusCode, header, request::Parts, uri::PathAndQuery};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use tokio::time::Instant;
 
 use crate::{
     admission::{Admission, Arrival, Slot},
@@ -22,6 +24,7 @@ use crate::{
         presence::Presence,
         target::host_and_port,
         transform::Transform,
+        websocket,
     },
     sites::{Routed, UpstreamOrigin},
     state::ConfigSnapshot,
@@ -85,6 +88,9 @@ pub(super) async fn answer(
 ) -> Result<Response<AnswerBody>, Failure> {
     let Admitted { body, pulse, slot, presence, arrival } = admitted;
     let transforms = snapshot.sites.transforms(request.site, request.route);
+    if let Some(left) = request.call.as_ref().and_then(|call| call.left(Instant::now())) {
+        set_grpc_timeout(&mut request.parts.headers, left);
+    }
     let headers = if transforms.iter().any(Transform::reads_request) {
         request.parts.headers.clone()
     } else {
@@ -103,15 +109,23 @@ pub(super) async fn answer(
     let passing = Passing { pools, prepared, interims, second, presence, is_head, pulse };
     // Pinned here, because an awaited value takes its room twice.
     let passed = match slot {
-        Some(slot) if origin.buffer_response => pin!(pass_buffered(passing, snapshot.clone(), slot)).await,
+        Some(slot) if origin.buffer_response && request.call.is_none() => {
+            pin!(pass_buffered(passing, snapshot.clone(), slot)).await
+        }
         slot => pin!(pass_streamed(passing, slot)).await?,
     };
     match passed {
         Ok(Passed { response, server, upgraded }) => {
             request.record.server = Some(server);
             if let Some(upgraded) = upgraded {
+                let idle = origin.times.map(|times| times.idle);
+                if let Some(from_client) = request.websocket.take() {
+                    let idle = idle.unwrap_or(snapshot.limits.idle_timeout);
+                    let stopping = request.connection.server.stopping.clone();
+                    return Ok(websocket::answer(response, from_client, *upgraded, stopping, idle));
+                }
                 let permits = std::mem::take(&mut request.record.permits);
-                let (class, idle) = (request.record.class, origin.times.map(|times| times.idle));
+                let class = request.record.class;
                 request.connection.state.tunnel(Tunnel { upgraded, class, permits, idle });
             }
             Ok(response)
@@ -158,6 +172,7 @@ pub(in crate::pipeline) fn prepare(
         believed: request.verdict.believed,
         rules: Some(&routed.route.config.request_headers).filter(|rules| !rules.is_empty()),
         times: origin.times,
+        until: request.call.as_ref().and_then(|call| call.until),
     };
     pools.prepare(outbound, ask, request.now).map_err(Unprepared::Upstream)
 }
@@ -172,7 +187,8 @@ async fn pass_streamed(passing: Passing, mut slot: Option<Slot>) -> Result<Resul
         Err(error) => return Ok(Err(NotPassed { status: give_up(slot, &error), server: None })),
     };
     if let Some(slot) = &mut slot {
-        slot.answered(answer.response.status());
+        let failed = GrpcStatus::of(answer.response.headers()).is_some_and(GrpcStatus::is_of_server);
+        slot.answered(if failed { StatusCode::INTERNAL_SERVER_ERROR } else { answer.response.status() });
     }
     let response =
         answer.response.map(|body| AnswerBody::Upstream(Box::new(Holding::new(body, slot, presence, pulse))));

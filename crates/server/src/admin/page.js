@@ -267,7 +267,7 @@ async function follow() {
   for (;;) {
     await shown();
     if (!isPolling && await listen().catch(() => false)) continue;
-    for (let polls = 0; polls < POLLS || isPolling; polls += 1) {
+    for (let polls = 0; !document.hidden && (polls < POLLS || isPolling); polls += 1) {
       try {
         await look();
       } catch (error) {

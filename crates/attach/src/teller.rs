@@ -58,9 +58,10 @@ impl Teller {
         &self.device
     }
 
-    /// Tells what a connection sends from a place on. It is one call into the kernel, which does not wait.
-    pub fn tell(&self, socket: impl AsFd, told: Told) -> io::Result<()> {
-        self.storage.set(socket, &told.to_bytes())
+    /// Tells what a connection sends: the last words, in the order of the places from which they hold. It is one call into
+    /// the kernel, which does not wait.
+    pub fn tell(&self, socket: impl AsFd, words: &[Told]) -> io::Result<()> {
+        self.storage.set(socket, &Told::to_value(words))
     }
 }
 

@@ -1,8 +1,13 @@
 //! What a server of Serpent's tells the classifier of the response that a connection sends. It knows the length also
 //! under TLS and with HTTP/2.
 
+/// Words that the map holds for a connection.
+const WORDS: usize = 4;
+
+const WORD_BYTES: usize = 16;
+
 /// Bytes of the value in the map.
-pub const TOLD_BYTES: usize = 16;
+pub const TOLD_BYTES: usize = WORDS * WORD_BYTES;
 
 /// The response that a connection sends from a place on. The type is that of `bpf/attach.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +34,22 @@ pub enum Measure {
 }
 
 impl Told {
-    /// As the map holds it.
-    pub fn to_bytes(self) -> [u8; TOLD_BYTES] {
+    /// The last words on a connection as the map holds them, in the order of their bytes.
+    pub fn to_value(words: &[Self]) -> [u8; TOLD_BYTES] {
+        let mut value = [0; TOLD_BYTES];
+        let last = words.iter().skip(words.len().saturating_sub(WORDS));
+        for (place, word) in value.chunks_exact_mut(WORD_BYTES).zip(last) {
+            place.copy_from_slice(&word.to_bytes());
+        }
+        value
+    }
+
+    fn to_bytes(self) -> [u8; WORD_BYTES] {
         let (amount, by_sent) = match self.measure {
             Measure::Left(bytes) => (bytes, 0),
             Measure::Sent(bytes) => (bytes, 2),
         };
-        let mut bytes = [0; TOLD_BYTES];
+        let mut bytes = [0; WORD_BYTES];
         bytes[..8].copy_from_slice(&amount.to_ne_bytes());
         // The program counts as TCP does, in 32 bits.
         bytes[8..12].copy_from_slice(&(self.offset as u32).to_ne_bytes());
@@ -57,5 +71,15 @@ mod tests {
         assert_eq!(told.to_bytes()[..], expected);
         let told = Told { measure: Measure::Sent(7), is_new: false, ..told };
         assert_eq!(told.to_bytes()[14], 2);
+    }
+
+    #[test]
+    fn the_last_words_are_handed_over_in_their_order() {
+        let told = |offset| Told { measure: Measure::Left(7), offset, class: 0, classes: 1, is_new: false };
+        let offsets = |words: &[Told]| -> Vec<u8> {
+            Told::to_value(words).chunks_exact(WORD_BYTES).map(|word| word[8] * word[13]).collect()
+        };
+        assert_eq!(offsets(&[told(3)]), [3, 0, 0, 0]);
+        assert_eq!(offsets(&[1, 2, 3, 4, 5].map(told)), [2, 3, 4, 5]);
     }
 }

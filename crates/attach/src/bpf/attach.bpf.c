@@ -84,7 +84,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct told);
+	__type(value, struct words);
 } told SEC(".maps");
 
 struct {
@@ -311,10 +311,13 @@ static __always_inline __u32 rank_of(const struct settings *s, __u32 class, cons
 
 /* Takes over what the server has told, from the packet on for which it holds. Bytes before it belong to the response
  * before. Returns whether anything is known so. */
-static __always_inline int hear(struct flow *f, const struct told *t, __u32 offset, struct counters *c)
+static __always_inline int hear(struct flow *f, const struct words *all, __u32 offset, struct counters *c)
 {
-	int holds = (__s32)(offset - t->offset) >= 0;
-	if (!holds || (f->told.classes && f->told.offset == t->offset && f->told.bytes == t->bytes))
+	const struct told *t = 0;
+	for (int i = 0; i < WORDS; i++)
+		if (all->word[i].classes && (__s32)(offset - all->word[i].offset) >= 0)
+			t = &all->word[i];
+	if (!t || (f->told.classes && f->told.offset == t->offset && f->told.bytes == t->bytes))
 		return f->told.classes;
 	if (t->flags & TOLD_NEW) {
 		if (f->told.classes && (f->told.flags & TOLD_SENT))
@@ -508,7 +511,7 @@ int choose(struct __sk_buff *skb)
 
 	/* The place of the packet in all that the connection sends. */
 	__u32 offset = tp ? seq - (tp->snd_una - (__u32)tp->bytes_acked) : 0;
-	struct told *t = sk ? bpf_sk_storage_get(&told, sk, 0, 0) : 0;
+	struct words *t = sk ? bpf_sk_storage_get(&told, sk, 0, 0) : 0;
 	__u32 left, rank;
 	int is_new = 0, has_spoken = 0;
 	if (t && tp && hear(f, t, offset, c)) {

@@ -48,6 +48,11 @@ struct told {
 	__u8 flags;
 	__u8 pad;
 };
+/* The last words, in the order of their bytes: some may be of bytes that still wait in the socket. */
+#define WORDS 4
+struct words {
+	struct told word[WORDS]; /* those behind the last one are empty */
+};
 #define TOLD_NEW 1  /* the first word of its response */
 #define TOLD_SENT 2 /* ranked by the bytes sent */
 

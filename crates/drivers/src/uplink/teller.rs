@@ -50,7 +50,7 @@ mod elsewhere {
         }
 
         /// Never called.
-        pub fn tell<S>(&self, _: S, _: Told) -> io::Result<()> {
+        pub fn tell<S>(&self, _: S, _: &[Told]) -> io::Result<()> {
             match *self {}
         }
     }

@@ -22,11 +22,12 @@ use scheduler::{JobId, Path, Size, priority::Priority};
 use super::{
     connection_flow::ConnectionFlow,
     response::{BodyEnd, NewResponse, ResponseId, Responses, SendOutcome, TransportProgress, Urgency, size},
-    stream_flow::{CREDIT_LIMIT_BYTES, StreamFlow, WaitingStream},
+    stream_flow::{CREDIT_LIMIT_BYTES, KERNEL_CREDIT_LIMIT_BYTES, StreamFlow, WaitingStream},
     stream_priority::{StreamPriority, TooMany},
+    told::Words,
     transport::{ClientSide, Peer},
 };
-use crate::uplink::{ClassAt, Enforcement, Measure, Teller, Told, driver::Driver};
+use crate::uplink::{ClassAt, Enforcement, Teller, driver::Driver};
 
 /// A full record of TLS 1.3, and the bytes that it adds: its head, the kind of its content, and the tag.
 const RECORD_BYTES: u64 = 16 * 1024;
@@ -301,7 +302,8 @@ impl Flow {
         let enforcement = self.enforcement();
         let limit = match enforcement {
             Enforcement::Paced => driver.chunk_bytes().min(CREDIT_LIMIT_BYTES),
-            Enforcement::Off | Enforcement::Kernel => CREDIT_LIMIT_BYTES,
+            Enforcement::Off => CREDIT_LIMIT_BYTES,
+            Enforcement::Kernel => KERNEL_CREDIT_LIMIT_BYTES,
         };
         let urgent_first = enforcement != Enforcement::Paced;
         ready!(self.with_streams(|flow| flow.poll_room(cx, job, limit, urgent_first)));
@@ -382,18 +384,16 @@ impl Flow {
     }
 
     /// In kernel mode: what to tell the kernel before the next write.
-    pub(super) fn poll_told(&self) -> Option<(Arc<Teller>, Told)> {
+    pub(super) fn poll_told(&self) -> Option<(Arc<Teller>, Words)> {
         let driver = &*self.inner.driver;
-        let (teller, mut told) = match &mut *self.inner.kind.lock() {
-            FlowKind::Connection(flow) => flow.poll_told(driver),
-            FlowKind::Streams(flow) => flow.poll_told(driver),
+        let (teller, mut words) = match &mut *self.inner.kind.lock() {
+            FlowKind::Connection(flow) => flow.poll_told(driver).map(|(teller, told)| (teller, told.into())),
+            FlowKind::Streams(flow) => flow.poll_told(driver, || self.inner.peer.unacked_bytes().unwrap_or(0)),
         }?;
-        if let Measure::Left(bytes) = &mut told.measure
-            && self.inner.is_encrypted.load(Ordering::Relaxed)
-        {
-            *bytes = bytes.saturating_add(*bytes / RECORD_BYTES * RECORD_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES);
+        if self.inner.is_encrypted.load(Ordering::Relaxed) {
+            words.lengthen(|bytes| bytes / RECORD_BYTES * RECORD_OVERHEAD_BYTES + RECORD_OVERHEAD_BYTES);
         }
-        Some((teller, told))
+        Some((teller, words))
     }
 
     /// HTTP/2: whether the client has said of a response how urgent it is.

@@ -18,6 +18,7 @@ mod stream_watch;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod told;
 mod transport;
 
 use std::{
@@ -200,10 +201,14 @@ impl<T: Transport> Gate<T> {
         if len == 0 {
             return Poll::Ready(Ok(0));
         }
+        let enforcement = self.flow.enforcement();
         if self.transport.poll_write_ready(cx)?.is_pending() {
+            if enforcement == Enforcement::Kernel && self.flow.has_streams() {
+                // A better stream may have come. The bytes that wait in the transport go with it from now on.
+                self.tell();
+            }
             return self.poll_full(cx);
         }
-        let enforcement = self.flow.enforcement();
         let revisits = enforcement == Enforcement::Paced && self.unmeasured_bytes >= REVISIT_BYTES;
         let next = self.flow.next_write(revisits);
         self.prepare(enforcement, revisits, next.best);
@@ -335,12 +340,8 @@ impl<T: Transport> Gate<T> {
             let _ = self.transport.set_unsent_limit(limit);
             self.unsent_limit_bytes = limit;
         }
-        if enforcement == Enforcement::Kernel
-            && let Some((teller, told)) = self.flow.poll_told()
-            && let Err(error) = self.transport.tell(&teller, told)
-            && !std::mem::replace(&mut self.tells_in_vain, true)
-        {
-            tracing::warn!(%error, "the kernel cannot be told what is left of a response");
+        if enforcement == Enforcement::Kernel {
+            self.tell();
         }
         if revisits {
             self.unmeasured_bytes = 0;
@@ -351,6 +352,16 @@ impl<T: Transport> Gate<T> {
             {
                 self.driver.handle_path(job, path);
             }
+        }
+    }
+
+    /// In kernel mode: tells the kernel what is left of the response that stands for the connection.
+    fn tell(&mut self) {
+        if let Some((teller, words)) = self.flow.poll_told()
+            && let Err(error) = self.transport.tell(&teller, words.as_slice())
+            && !std::mem::replace(&mut self.tells_in_vain, true)
+        {
+            tracing::warn!(%error, "the kernel cannot be told what is left of a response");
         }
     }
 

@@ -25,14 +25,18 @@ use super::{
     connection_flow::ConnectionFlow,
     response::{ActiveResponse, BodyEnd, ResponseId, Responses, TransportProgress},
     stream_priority::EarlyWords,
+    told::Words,
 };
-use crate::uplink::{Teller, Told, driver::Driver};
+use crate::uplink::{Teller, driver::Driver};
 
 /// After so many bytes the kernel is told again which response is the best.
 const TELL_EVERY_BYTES: u64 = 8 * 1024;
 
 /// The most credit of a connection where nothing is paced.
 pub(super) const CREDIT_LIMIT_BYTES: u64 = 64 * 1024;
+
+/// The same in kernel mode, where a stream that becomes the best one waits for these bytes.
+pub(super) const KERNEL_CREDIT_LIMIT_BYTES: u64 = 16 * 1024;
 
 /// The numbers of urgency.
 const URGENCIES: usize = Priority::LEAST_URGENT as usize + 1;
@@ -57,6 +61,8 @@ pub(super) struct StreamFlow {
     waiting: Vec<WaitingStream>,
     /// In kernel mode: [`TransportProgress::bytes`] when the kernel was told; `None`: something has changed since.
     told_at_bytes: Option<u64>,
+    /// What it was told last; `None`: nothing yet.
+    words: Option<Box<Words>>,
 }
 
 /// A stream that waits until the transport has taken the bytes that have leave.
@@ -94,14 +100,21 @@ impl StreamFlow {
     }
 
     /// In kernel mode: what to tell the kernel before the next bytes. The best response stands for the connection.
-    pub fn poll_told(&mut self, driver: &Driver) -> Option<(Arc<Teller>, Told)> {
+    /// `unacked_bytes`: that the transport took and the client does not have yet.
+    pub fn poll_told(&mut self, driver: &Driver, unacked_bytes: impl FnOnce() -> u64) -> Option<(Arc<Teller>, Words)> {
         let offset = self.progress.bytes;
         if self.told_at_bytes.is_some_and(|at| offset - at < TELL_EVERY_BYTES) {
             return None;
         }
         let best = self.best_job(driver)?;
         self.told_at_bytes = Some(offset);
-        self.responses.of_job_mut(best)?.told_of_stream(offset, self.credit_bytes + self.held_bytes, driver)
+        let ahead_bytes = self.credit_bytes + self.held_bytes;
+        let (teller, told) = self.responses.of_job_mut(best)?.told_of_stream(offset, ahead_bytes, driver)?;
+        let words = match &mut self.words {
+            Some(words) => words.push(told, unacked_bytes).then_some(&**words),
+            none => Some(&**none.insert(Box::new(told.into()))),
+        };
+        Some((teller, *words?))
     }
 
     /// The best response may be another one now, or its length is known.

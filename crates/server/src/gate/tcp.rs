@@ -75,8 +75,8 @@ impl Transport for TcpTransport {
         kernel::socket::set_notsent_lowat(&*self.stream, bytes.unwrap_or(u32::MAX))
     }
 
-    fn tell(&self, teller: &Teller, told: Told) -> io::Result<()> {
-        teller.tell(&*self.stream, told)
+    fn tell(&self, teller: &Teller, words: &[Told]) -> io::Result<()> {
+        teller.tell(&*self.stream, words)
     }
 
     #[cfg(target_os = "linux")]

@@ -40,12 +40,12 @@ pub trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// Where the transport has no such limit. Then later bytes overtake fewer earlier ones.
     fn set_unsent_limit(&self, bytes: Option<u32>) -> io::Result<()>;
 
-    /// Tells the kernel of what the transport sends from now on.
+    /// Tells the kernel of what the transport sends: the last words, in the order of their bytes.
     ///
     /// # Errors
     ///
     /// When the kernel refuses it. Then what it sends is ranked as that of any other server.
-    fn tell(&self, teller: &Teller, told: Told) -> io::Result<()>;
+    fn tell(&self, teller: &Teller, words: &[Told]) -> io::Result<()>;
 
     /// Takes `ahead`, and then bytes of a part of a file, which the page cache has. Returns how many bytes it took in
     /// all. 0: it takes no bytes from this file, or the file has none there.

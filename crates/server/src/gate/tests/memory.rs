@@ -119,7 +119,7 @@ impl Transport for MemoryTransport {
         Ok(())
     }
 
-    fn tell(&self, _: &Teller, _: Told) -> io::Result<()> {
+    fn tell(&self, _: &Teller, _: &[Told]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

@@ -6,12 +6,17 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
+mod discovery;
 mod message;
+mod shared;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub use self::{
+    address::{AddressError, Trust},
     message::CellName,
-    store::{Connection, Error, Notices, Spent, Store, StoreError},
+    shared::{Shared, SharedAsk, SharedReply},
+    store::{Connection, Error, Notices, Spent, Store},
 };

@@ -12,14 +12,11 @@ use tokio::{
     time::timeout,
 };
 
-use super::ANSWER_TIMEOUT;
+use super::{ANSWER_TIMEOUT, QUIET};
 use crate::{
     admission::{Admission, LeaseAsk},
     state::ServerState,
 };
-
-/// Messages about a store that is gone are at least so far apart.
-const QUIET: Duration = Duration::from_secs(60);
 
 /// A connection, and the task that waits for notices on it.
 struct Link {

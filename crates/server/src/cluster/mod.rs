@@ -17,5 +17,7 @@ pub(crate) use self::{
     values::{apply, share_values},
 };
 
+/// Messages about the store are at least so far apart.
+const QUIET: Duration = Duration::from_secs(60);
 /// An ask without an answer counts as lost after this time: well before a lease ends.
 const ANSWER_TIMEOUT: Duration = Duration::from_nanos(Times::DEFAULT.timeout_ns);

@@ -9,7 +9,7 @@ use cluster::{Connection, Error, Store};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use super::{ANSWER_TIMEOUT, seen, session_keys::KeyRing};
+use super::{ANSWER_TIMEOUT, QUIET, seen, session_keys::KeyRing};
 use crate::{
     admin::servers,
     common::{Cluster, SERVER, closed},
@@ -26,7 +26,7 @@ pub(crate) async fn share_values(state: Arc<ServerState>) {
     let Some(cluster) = &state.cluster else { return std::future::pending().await };
     let mut connection: Option<Connection> = None;
     let mut keys = KeyRing::default();
-    let mut said_at: Option<Instant> = None;
+    let (mut said_at, mut told_at): (Option<Instant>, Option<Instant>) = (None, None);
     loop {
         let says = said_at.is_none_or(|at| at.elapsed() >= EVERY);
         let exchanged = async {
@@ -39,8 +39,15 @@ pub(crate) async fn share_values(state: Arc<ServerState>) {
         match timeout(ANSWER_TIMEOUT, exchanged).await {
             Ok(Ok(())) if says => said_at = Some(Instant::now()),
             Ok(Ok(())) => {}
-            // The task that holds the leases tells of it.
-            Ok(Err(_)) | Err(_) => connection = None,
+            Ok(Err(error)) => {
+                connection = None;
+                // The task that holds the leases tells of a store that is gone.
+                if matches!(error, Error::Refused(_)) && told_at.is_none_or(|at| at.elapsed() >= QUIET) {
+                    tracing::warn!(%error, "cluster: sessions, maintenance and servers are not common to all gateways");
+                    told_at = Some(Instant::now());
+                }
+            }
+            Err(_) => connection = None,
         }
         sleep(LEAST_PAUSE).await;
         let notices = connection.as_ref().map(Connection::notices);

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     address::{Address, Found, place},
-    store::Error,
+    error::Error,
 };
 
 /// A node or sentinel that has not answered by then is not waited for. They are asked all at once.

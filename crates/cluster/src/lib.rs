@@ -8,6 +8,7 @@
 
 mod address;
 mod discovery;
+mod error;
 mod message;
 mod shared;
 mod store;
@@ -16,7 +17,8 @@ mod tests;
 
 pub use self::{
     address::{AddressError, Trust},
+    error::Error,
     message::CellName,
     shared::{Shared, SharedAsk, SharedReply},
-    store::{Connection, Error, Notices, Spent, Store},
+    store::{Connection, Notices, Spent, Store},
 };

@@ -14,7 +14,7 @@ use crate::{
     forwarded,
     keys::Keys,
     passwords::{Check, Passwords},
-    sessions::{Session, SessionEffect, Sessions},
+    sessions::{Session, SessionEffect, SessionKeys, Sessions},
 };
 
 /// Sorts requests into classes. Classifying is cheap; files are read when the classifier is made.
@@ -71,6 +71,14 @@ impl Classifier {
     /// # Errors
     /// A file cannot be read or parsed.
     pub fn new(config: impl Into<ClassifierConfig>) -> Result<Self, ClassifierError> {
+        Self::with_keys(config, &SessionKeys::of_this_process())
+    }
+
+    /// The same, with keys for the cookies of sessions that are used if the configuration names no file with a secret.
+    ///
+    /// # Errors
+    /// A file cannot be read or parsed.
+    pub fn with_keys(config: impl Into<ClassifierConfig>, keys: &SessionKeys) -> Result<Self, ClassifierError> {
         let config = config.into();
         let in_order = |conditions: &Vec<Condition>| {
             let mut conditions = conditions.clone();
@@ -82,7 +90,11 @@ impl Classifier {
             conditions: config.rules.iter().map(|rule| in_order(&rule.conditions)).collect(),
             passwords: config.users.as_deref().map(Passwords::read).transpose()?.map(Arc::new),
             keys: config.keys.as_ref().map(|keys| Keys::read(&keys.file)).transpose()?,
-            sessions: config.session.as_ref().map(|session| Sessions::new(session, &config.classes)).transpose()?,
+            sessions: config
+                .session
+                .as_ref()
+                .map(|session| Sessions::new(session, &config.classes, keys))
+                .transpose()?,
             trivial: nothing_asked && config.trusted_proxies.is_empty(),
             config,
         })

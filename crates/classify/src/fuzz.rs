@@ -113,7 +113,7 @@ pub fn sessions(bytes: &[u8]) {
     let names = ["gold", "silver", "r\u{e9}st"];
     let classes: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let config = SessionConfig { cookie: "class".to_owned(), secret: None, lifetime: LIFETIME, secure: true };
-    let sessions = Sessions::new(&config, &classes).expect("no file is read");
+    let sessions = Sessions::new(&config, &classes, &SessionKeys::of_this_process()).expect("no file is read");
     let read = |cookie: &[u8]| {
         let mut headers = HeaderMap::new();
         for field in cookie.split(|byte| *byte == b'\n') {

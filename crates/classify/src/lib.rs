@@ -30,5 +30,5 @@ pub use self::{
     filter::Filter,
     path::{decoded_path, encoded_path},
     requirement::{Lacks, Met, Required, Requirement, Shown},
-    sessions::SessionEffect,
+    sessions::{SECRET_BYTES, SessionEffect, SessionKeys},
 };

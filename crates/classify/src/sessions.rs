@@ -7,10 +7,11 @@
 use std::{
     fmt::{self, Write as _},
     path::Path,
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use arc_swap::ArcSwap;
 use aws_lc_rs::{constant_time, hmac, rand};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use heads::cookies;
@@ -26,7 +27,7 @@ use crate::{
 const PURPOSE: &[u8] = b"serpent session\0";
 const VERSION: &str = "v1";
 /// Fewest bytes of a secret: as many as the signature has.
-const SECRET_BYTES: usize = 32;
+pub const SECRET_BYTES: usize = 32;
 /// Most cookies of one name that are tried. Browsers send several only where paths or domains differ.
 const MOST_TRIED: usize = 4;
 
@@ -35,9 +36,40 @@ pub(crate) struct Sessions {
     cookie: Box<str>,
     /// Class names in base64url.
     names: Vec<String>,
-    key: hmac::Key,
+    keys: SessionKeys,
     lifetime: Duration,
     secure: bool,
+}
+
+/// The keys that cookies are signed with. Clones share them, so they can change while requests are classified.
+#[derive(Clone)]
+pub struct SessionKeys(Arc<ArcSwap<Ring>>);
+
+/// The first key signs, and all are accepted.
+struct Ring(Vec<hmac::Key>);
+
+impl SessionKeys {
+    fn new(secrets: &[&[u8]]) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(Ring::new(secrets))))
+    }
+
+    /// One key, made once in a process.
+    pub fn of_this_process() -> Self {
+        Self::new(&[secret_of_this_process()])
+    }
+
+    /// Uses other secrets from now on: the first one signs, and all are accepted. Those of this process stay accepted.
+    pub fn replace(&self, secrets: &[[u8; SECRET_BYTES]]) {
+        let own = secret_of_this_process();
+        let all: Vec<&[u8]> = secrets.iter().chain([own]).map(|secret| &secret[..]).collect();
+        self.0.store(Arc::new(Ring::new(&all)));
+    }
+}
+
+impl Ring {
+    fn new(secrets: &[&[u8]]) -> Self {
+        Self(secrets.iter().map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret)).collect())
+    }
 }
 
 /// A valid session.
@@ -82,15 +114,16 @@ impl SessionEffect {
 }
 
 impl Sessions {
-    pub(crate) fn new(config: &SessionConfig, classes: &[String]) -> Result<Self, ClassifierError> {
-        let key = match &config.secret {
-            Some(path) => hmac::Key::new(hmac::HMAC_SHA256, &secret(path)?),
-            None => hmac::Key::new(hmac::HMAC_SHA256, secret_of_this_process()),
+    /// `keys`: those in use if the configuration names no file.
+    pub(crate) fn new(config: &SessionConfig, classes: &[String], keys: &SessionKeys) -> Result<Self, ClassifierError> {
+        let keys = match &config.secret {
+            Some(path) => SessionKeys::new(&[&secret(path)?]),
+            None => keys.clone(),
         };
         Ok(Self {
             cookie: config.cookie.as_str().into(),
             names: classes.iter().map(|class| URL_SAFE_NO_PAD.encode(class)).collect(),
-            key,
+            keys,
             lifetime: config.lifetime,
             secure: config.secure,
         })
@@ -107,7 +140,10 @@ impl Sessions {
         let (payload, signature) = value.rsplit_once('.')?;
         let mut given = [0; 32];
         let len = URL_SAFE_NO_PAD.decode_slice(signature, &mut given).ok()?;
-        constant_time::verify_slices_are_equal(self.sign(payload).as_ref(), &given[..len]).ok()?;
+        let is_by = |key: &hmac::Key| {
+            constant_time::verify_slices_are_equal(self.sign_with(key, payload).as_ref(), &given[..len]).is_ok()
+        };
+        self.keys.0.load().0.iter().any(is_by).then_some(())?;
         // The signature is valid, so the parts were written by this server, maybe under another
         // configuration.
         let mut parts = payload.split('.');
@@ -139,7 +175,11 @@ impl Sessions {
     }
 
     pub(crate) fn sign(&self, payload: &str) -> hmac::Tag {
-        let mut context = hmac::Context::with_key(&self.key);
+        self.sign_with(&self.keys.0.load().0[0], payload)
+    }
+
+    fn sign_with(&self, key: &hmac::Key, payload: &str) -> hmac::Tag {
+        let mut context = hmac::Context::with_key(key);
         context.update(PURPOSE);
         context.update(self.cookie.as_bytes());
         context.update(b"\0");
@@ -155,6 +195,12 @@ impl Sessions {
 impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sessions").field("cookie", &self.cookie).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for SessionKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionKeys").finish_non_exhaustive()
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use scheduler::lease::{Ask, CellAsk, CellSettings, ClassSettings, Demand, Division};
-use serpent_cluster::{CellName, Store};
+use serpent_cluster::{CellName, Store, Trust};
 
 const EVERY: Duration = Duration::from_millis(100);
 
@@ -47,7 +47,7 @@ async fn gateway(
     seed: u64,
     (begin, end): (Instant, Instant),
 ) -> Vec<u64> {
-    let store = Store::new(&address, "load", &format!("{id:016x}")).expect("an address");
+    let store = Store::new(&address, &Trust::default(), "load", &format!("{id:016x}")).expect("an address");
     // They begin one after the other, as in operation.
     tokio::time::sleep(EVERY.mul_f64(id as f64 / gateways as f64)).await;
     let mut connection = store.connect(Duration::from_secs(5)).await.expect("a connection");

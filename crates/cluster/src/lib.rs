@@ -6,12 +6,19 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
+mod discovery;
+mod error;
 mod message;
+mod shared;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub use self::{
+    address::{AddressError, Trust},
+    error::Error,
     message::CellName,
-    store::{Connection, Error, Notices, Spent, Store, StoreError},
+    shared::{Shared, SharedAsk, SharedReply},
+    store::{Connection, Notices, Spent, Store},
 };

@@ -1,8 +1,12 @@
 //! Asks and answers as the function in the store reads and writes them.
 
+use std::time::Duration;
+
 use redis::Value;
 use scheduler::lease::{Ask, CellSettings, Division, Grant, Others, Reply, Tally};
 use serde_json::json;
+
+use crate::shared::{SharedAsk, SharedReply, Tell};
 
 /// The names of a cell and its classes. The store knows both by name, because gateways may have them in another
 /// order while a new configuration is rolled out.
@@ -23,8 +27,8 @@ const fn name(division: Division) -> &'static str {
     }
 }
 
-/// An ask as JSON.
-pub(crate) fn encode(ask: &Ask, cells: &[CellSettings], names: &[CellName]) -> String {
+/// An ask as JSON, to a store that is a process with this number.
+pub(crate) fn encode(ask: &Ask, store: u64, cells: &[CellSettings], names: &[CellName]) -> String {
     let cells: Vec<_> = (ask.cells.iter().zip(cells).zip(names))
         .map(|((ask, settings), names)| {
             let classes: Vec<_> = (names.classes.iter().zip(&settings.classes).zip(&ask.demands))
@@ -44,7 +48,8 @@ pub(crate) fn encode(ask: &Ask, cells: &[CellSettings], names: &[CellName]) -> S
         })
         .collect();
     let linger_us = ask.linger_ns / 1000;
-    json!({ "seen": ask.seen, "gateways": ask.gateways, "linger": linger_us, "cells": cells }).to_string()
+    json!({ "seen": ask.seen, "gateways": ask.gateways, "linger": linger_us, "store": store, "cells": cells })
+        .to_string()
 }
 
 /// The answer; `None` if it is not one.
@@ -72,8 +77,68 @@ pub(crate) fn decode(answer: &Value) -> Option<Reply> {
 }
 
 /// A list of numbers; `None` if it is not one.
-pub(crate) fn counts(answer: &Value) -> Option<Vec<u32>> {
-    list(answer)?.iter().map(small).collect()
+pub(crate) fn counts(answer: &Value) -> Option<Vec<u64>> {
+    list(answer)?.iter().map(whole).collect()
+}
+
+/// What a gateway says of common values, as arguments.
+pub(crate) fn words(ask: &SharedAsk) -> Vec<String> {
+    let mut words = vec![ask.epoch.to_string(), ask.version.to_string()];
+    for (tell, name, stamp, value) in &ask.told {
+        let kind = match tell {
+            Tell::Set => "set",
+            Tell::First => "first",
+            Tell::Keep => "keep",
+        };
+        words.extend([kind.to_owned(), name.clone(), stamp.to_string(), value.clone()]);
+    }
+    for name in &ask.held {
+        words.extend(["held".to_owned(), name.clone(), "0".to_owned(), String::new()]);
+    }
+    words
+}
+
+/// The answer about common values; `None` if it is none.
+pub(crate) fn decode_shared(answer: &Value) -> Option<SharedReply> {
+    let [epoch, version, now_us, has_values, values, held] = list(answer)? else { return None };
+    let values = list(values)?.chunks(3).map(|it| {
+        let [name, stamp, value] = it else { return None };
+        Some((text(name)?, whole(stamp)?, text(value)?))
+    });
+    let values = values.collect::<Option<Vec<_>>>()?;
+    Some(SharedReply {
+        epoch: whole(epoch)?,
+        version: whole(version)?,
+        now_us: whole(now_us)?,
+        values: (whole(has_values)? != 0).then_some(values),
+        held: list(held)?.iter().map(text).collect::<Option<_>>()?,
+    })
+}
+
+/// What gateways say of themselves; `None` if it is not that.
+pub(crate) fn decode_seen(answer: &Value) -> Option<Vec<(String, Duration, String)>> {
+    let one = |it: &[Value]| {
+        let [gateway, since_ms, says] = it else { return None };
+        Some((text(gateway)?, Duration::from_millis(whole(since_ms)?), text(says)?))
+    };
+    list(answer)?.chunks(3).map(one).collect()
+}
+
+/// Clients and their counts; `None` if it is not that.
+pub(crate) fn decode_under_way(answer: &Value) -> Option<Vec<(String, u64)>> {
+    let one = |it: &[Value]| match it {
+        [client, count] => Some((text(client)?, whole(count)?)),
+        _ => None,
+    };
+    list(answer)?.chunks(2).map(one).collect()
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+        Value::SimpleString(text) => Some(text.clone()),
+        _ => None,
+    }
 }
 
 fn list(value: &Value) -> Option<&[Value]> {

@@ -15,6 +15,7 @@ local CREDIT_US = 100000
 local NEARLY = 1e-6
 local MANY = 32
 local TOLD_US = 1000
+local LISTEN_US = 300000
 local WANTED_GAP_US, WANTED_LEAST_US, WANTED_MOST_US = 50, 2000, 50000
 -- A site without gateways is forgotten after that.
 local KEEP_MS = 3600000
@@ -96,7 +97,7 @@ local function open(keys)
   if not sums then redis.call('DEL', keys[1], keys[3]) end
   return setmetatable({
     gateways = keys[1], sums_key = keys[2], ends = keys[3], denied = keys[4],
-    sums = sums or { cells = {}, unsure = -1, turn = 0, count = 0, offset = 0 },
+    sums = sums or { cells = {}, turn = 0, count = 0, offset = 0 },
     fresh = not sums,
     channel = string.match(keys[1], '^(.*):gateways$'),
   }, Site)
@@ -328,7 +329,7 @@ end
 
 -- KEYS: gateways, sums, ends, and the beginning of denied:CELL.
 -- ARGV: gateway, lease in microseconds, the ask as JSON; in tests also the time in microseconds.
--- The ask: seen, gateways, linger (microseconds), and by cell: name, window, adjusted, division, holds, finished (done,
+-- The ask: seen, gateways, linger (microseconds), store (the number of this process, 0 if it is not known), and by cell: name, window, adjusted, division, holds, finished (done,
 -- failed, microseconds of service), and by class: name, weight, reserve, running, waiting. The answer: its number, the
 -- number of gateways, whether this one leads, and by cell: slots, whether others want some, the part of each class's
 -- requests in thousandths, all slots of the cell, and what Site:lead says of the others.
@@ -339,7 +340,15 @@ local function ask(keys, argv)
   local site = open(keys)
   local sums = site.sums
   now = site:clock(now)
-  if site.fresh or (sums.last and now - sums.last > lease) then sums.unsure = now + lease end
+  -- Another process than the one that wrote this memory has perhaps not all of it.
+  local moved = false
+  if its.store and its.store ~= 0 then
+    moved = sums.store and sums.store ~= its.store
+    sums.store = its.store
+  end
+  if site.fresh or moved or (sums.last and now - sums.last > lease) then
+    sums.doubt = { now, now + lease, not moved and now + LISTEN_US }
+  end
   sums.last = now
   site:expire(now, gateway)
   local old = site:record(gateway)
@@ -351,9 +360,15 @@ local function ask(keys, argv)
   local holds = false
   for _, cell in ipairs(its.cells) do holds = holds or cell.holds > 0 end
   local number = old and old.number or 0
-  if its.seen > number and holds then sums.unsure = math.max(sums.unsure, now + lease) end
+  -- Since when leases may have been forgotten, when they have ended, and until when it is heard whether there were any.
+  local doubt = sums.doubt
+  if holds and its.seen > number then
+    doubt[2], doubt[3] = math.max(doubt[2], now + lease), false
+  elseif holds and old and old.asked < doubt[1] then
+    doubt[3] = false
+  end
   number = math.max(number, its.seen) + 1
-  local gateways, unsure = sums.count, now < sums.unsure
+  local gateways, unsure = sums.count, now < math.min(doubt[3] or doubt[2], doubt[2])
   local most_gateways = unsure and math.max(gateways, its.gateways) or gateways
   if not sums.leader then sums.leader = gateway end
   local leads = sums.leader == gateway
@@ -365,7 +380,10 @@ local function ask(keys, argv)
     local others = site:lead(leads, cell)
     local window = site:cell(cell.name).window or math.max(cell.window, 1)
     local most = math.huge
-    if unsure then most = math.max(cell.holds, math.floor(window / most_gateways), 1) end
+    if unsure then
+      most = cell.holds
+      if doubt[3] then most = math.max(most, math.floor(window / most_gateways), 1) end
+    end
     local held, grant = site:grant(now, gateway, cell, window, had, periods, most, gateways, slow)
     grant[5] = others
     site:count(cell.name, held, 1)
@@ -418,6 +436,126 @@ local function spend(keys, argv)
   return others
 end
 
+-- Requests that are under way at a gateway, of the clients that have most of them. KEYS: under:LIMIT. ARGV: the gateway,
+-- for how many milliseconds its word counts, and client and count, one after the other. The answer: the same of all
+-- other gateways together.
+local function under_way(keys, argv)
+  local time, here, sums, answer = redis.call('TIME'), {}, {}, {}
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  for i = 3, #argv do here[#here + 1] = argv[i] end
+  local all = redis.call('HGETALL', keys[1])
+  for i = 1, #all, 2 do
+    if all[i] ~= argv[1] then
+      local its = cmsgpack.unpack(all[i + 1])
+      if its[1] <= now then
+        redis.call('HDEL', keys[1], all[i])
+      else
+        for j = 1, #its[2], 2 do sums[its[2][j]] = (sums[its[2][j]] or 0) + tonumber(its[2][j + 1]) end
+      end
+    end
+  end
+  if #here == 0 then
+    redis.call('HDEL', keys[1], argv[1])
+  else
+    redis.call('HSET', keys[1], argv[1], cmsgpack.pack({ now + argv[2], here }))
+    redis.call('PEXPIRE', keys[1], argv[2])
+  end
+  for client, count in pairs(sums) do
+    answer[#answer + 1] = client
+    answer[#answer + 1] = count
+  end
+  return answer
+end
+
+-- Values that all gateways have in common. Numbers of the order of microseconds since 1970 are exact, and are not made
+-- texts. KEYS: shared, packed. ARGV: the gateway; the epoch and version that it knows; then, four each: `set` (it is so
+-- now), `first` (unless it has changed since the stamp) or `keep` (in case it was forgotten) with name, stamp and value, or
+-- `held` (so for HELD_US if it is not said again) with a name. The answer: epoch, version, time, whether the values follow,
+-- the values (name, stamp, value), and what is held.
+local MOST_VALUES, HELD_US, KEEP_VALUES_MS = 10000, 5000000, 30 * 24 * 3600000
+local function share(keys, argv)
+  local time = redis.call('TIME')
+  local now = time[1] * 1000000 + time[2]
+  local packed = redis.call('GET', keys[1])
+  local state = packed and cmsgpack.unpack(packed) or { epoch = now, version = 0, count = 0, values = {}, held = {} }
+  local gateway, told, changed = argv[1], false, false
+  for _, by in pairs(state.held) do
+    if by[gateway] then by[gateway] = -by[gateway] end
+  end
+  for i = 4, #argv, 4 do
+    local kind, name, stamp, value = argv[i], argv[i + 1], tonumber(argv[i + 2]), argv[i + 3]
+    if kind == 'held' then
+      local by = state.held[name] or {}
+      if not by[gateway] then changed = true end
+      by[gateway] = now + HELD_US
+      state.held[name] = by
+    else
+      told = true
+      local old, new = state.values[name], nil
+      local had = old and old[1] or 0
+      if kind == 'set' or kind == 'first' and had == stamp then new = math.max(now, had + 1) end
+      if kind == 'keep' and stamp > had then new = stamp end
+      if new and (old or state.count < MOST_VALUES) then
+        if not old then state.count = state.count + 1 end
+        state.values[name] = { new, value }
+        state.version, changed = state.version + 1, true
+      end
+    end
+  end
+  local held = {}
+  for name, by in pairs(state.held) do
+    for other, ends in pairs(by) do
+      -- A negative one was not said again.
+      if ends < now then
+        by[other] = nil
+        if ends < 0 then changed = true end
+      end
+    end
+    if next(by) then held[#held + 1] = name else state.held[name] = nil end
+  end
+  redis.call('SET', keys[1], cmsgpack.pack(state), 'PX', KEEP_VALUES_MS)
+  if changed then redis.call('PUBLISH', keys[1], 'changed') end
+  local values, same = {}, tonumber(argv[2]) == state.epoch and tonumber(argv[3]) == state.version and not told
+  if not same then
+    for name, value in pairs(state.values) do
+      values[#values + 1] = name
+      values[#values + 1] = value[1]
+      values[#values + 1] = value[2]
+    end
+  end
+  table.sort(held)
+  return { state.epoch, state.version, now, same and 0 or 1, values, held }
+end
+
+-- What gateways say of themselves. KEYS: seen. ARGV: the gateway, what it says (JSON; empty: it ends), for how many
+-- milliseconds that counts, and 1 if it wants to know what the others say. The answer: gateway, milliseconds since it said
+-- so, what it says, and so on.
+local function see(keys, argv)
+  local time, all = redis.call('TIME'), {}
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  if argv[2] == '' then
+    redis.call('HDEL', keys[1], argv[1])
+  else
+    redis.call('HSET', keys[1], argv[1], cmsgpack.pack({ now, argv[2] }))
+  end
+  redis.call('PEXPIRE', keys[1], KEEP_MS)
+  if argv[4] == '1' then
+    local seen = redis.call('HGETALL', keys[1])
+    for i = 1, #seen, 2 do
+      local it = cmsgpack.unpack(seen[i + 1])
+      if now - it[1] > tonumber(argv[3]) then
+        redis.call('HDEL', keys[1], seen[i])
+      else
+        for _, value in ipairs({ seen[i], math.max(now - it[1], 0), it[2] }) do all[#all + 1] = value end
+      end
+    end
+  end
+  return all
+end
+
+redis.register_function('serpent_1_under_way', under_way)
+redis.register_function('serpent_1_share', share)
+redis.register_function('serpent_1_see', see)
 redis.register_function('serpent_1_spend', spend)
 redis.register_function('serpent_1_ask', ask)
 redis.register_function('serpent_1_leave', leave)

@@ -2,23 +2,33 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use redis::{AsyncConnectionConfig, Client, ErrorKind, PushInfo, PushKind, RedisError, ServerErrorKind, Value};
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError, Value};
 use scheduler::lease::{Ask, CellSettings, Reply};
 use tokio::sync::Notify;
 
-use crate::message::{CellName, counts, decode, encode};
+use crate::{
+    address::{Address, AddressError, Trust},
+    discovery::{self, Known, Server},
+    error::Error,
+    message::{CellName, counts, decode, decode_seen, decode_shared, decode_under_way, encode, words},
+    shared::{SharedAsk, SharedReply},
+};
 
 /// The function that divides the windows of a site.
 const LIBRARY: &str = include_str!("site.lua");
 const ASK: &str = "serpent_1_ask";
 const LEAVE: &str = "serpent_1_leave";
 const SPEND: &str = "serpent_1_spend";
+const UNDER_WAY: &str = "serpent_1_under_way";
+const SHARE: &str = "serpent_1_share";
+const SEE: &str = "serpent_1_see";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The address of a store, and the site whose gateways share it.
 #[derive(Clone)]
 pub struct Store {
-    client: Client,
+    address: Address,
+    known: Known,
     site: Arc<str>,
     gateway: Arc<str>,
 }
@@ -29,6 +39,8 @@ pub struct Connection {
     keys: [String; 4],
     gateway: Arc<str>,
     notices: Notices,
+    /// The process that answers, so that the function notices another one.
+    process: u64,
 }
 
 /// Requests that a gateway has let in under a limit.
@@ -36,8 +48,8 @@ pub struct Connection {
 pub struct Spent {
     /// The limit and the client, the same at all gateways.
     pub of: String,
-    /// How many.
-    pub requests: u32,
+    /// How many requests, or bytes.
+    pub requests: u64,
     /// For how long they are to be remembered.
     pub keep: Duration,
 }
@@ -46,41 +58,46 @@ pub struct Spent {
 #[derive(Clone, Debug, Default)]
 pub struct Notices(Arc<Notify>);
 
-/// An address that is no address of a store.
-#[derive(Debug)]
-pub struct StoreError(RedisError);
-
-/// Why the store gave no answer.
-#[derive(Debug)]
-pub enum Error {
-    /// It cannot be reached, or the connection has ended.
-    Connection(RedisError),
-    /// It has answered that it will not: the fault of its operator, or of the account given to us.
-    Refused(RedisError),
-    /// Its answer has another form. Perhaps another version of the function is there.
-    Answer,
-}
-
 impl Store {
-    /// The store at an address such as `rediss://user:password@host:6379/0`, or `unix:///path`. `gateway` tells this
-    /// gateway from all others of the site, and from itself before a restart.
+    /// The store at an address such as `rediss://user:password@host:6379/0`, `unix:///path`, `redis+cluster://a,b` or
+    /// `redis+sentinel://a,b/mymaster`. `gateway` tells this gateway from all others of the site, and from itself before a
+    /// restart.
     ///
     /// # Errors
-    /// The address is none.
-    pub fn new(address: &str, site: &str, gateway: &str) -> Result<Self, StoreError> {
-        let info: redis::ConnectionInfo =
-            redis::IntoConnectionInfo::into_connection_info(address).map_err(StoreError)?;
-        // Notices come on the same connection as answers, which the older protocol does not have.
-        let settings = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
-        let client = Client::open(info.set_redis_settings(settings)).map_err(StoreError)?;
-        Ok(Self { client, site: site.into(), gateway: gateway.into() })
+    /// The address is none, or a certificate is none.
+    pub fn new(address: &str, trust: &Trust, site: &str, gateway: &str) -> Result<Self, AddressError> {
+        let address = Address::parse(address, trust)?;
+        Ok(Self { address, known: Known::default(), site: site.into(), gateway: gateway.into() })
     }
 
-    /// Opens a connection.
+    /// Opens a connection with the server that has the data of the site now.
     ///
     /// # Errors
     /// The store cannot be reached or refuses.
     pub async fn connect(&self, answer_timeout: Duration) -> Result<Connection, Error> {
+        let prefix = self.prefix();
+        let channels = [format!("{prefix}:to:{}", self.gateway), format!("{prefix}:all")];
+        self.connect_to(answer_timeout, &channels).await
+    }
+
+    /// Opens a connection on which notices come when a value has changed that the gateways have in common.
+    ///
+    /// # Errors
+    /// The store cannot be reached or refuses.
+    pub async fn connect_shared(&self, answer_timeout: Duration) -> Result<Connection, Error> {
+        self.connect_to(answer_timeout, &[format!("{}:shared", self.prefix())]).await
+    }
+
+    /// The name of this gateway.
+    pub fn gateway(&self) -> &str {
+        &self.gateway
+    }
+
+    fn prefix(&self) -> String {
+        format!("serpent:{{{}}}", self.site)
+    }
+
+    async fn connect_to(&self, answer_timeout: Duration, channels: &[String]) -> Result<Connection, Error> {
         let notices = Notices::default();
         let tell = notices.clone();
         let config = AsyncConnectionConfig::new()
@@ -92,12 +109,19 @@ impl Store {
                 }
                 Ok::<_, redis::aio::SendError>(())
             });
-        let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        let prefix = format!("serpent:{{{}}}", self.site);
-        let channels = [format!("{prefix}:to:{}", self.gateway), format!("{prefix}:all")];
-        connection.subscribe(&channels).await?;
+        let prefix = self.prefix();
         let keys = ["gateways", "sums", "ends", "denied"].map(|key| format!("{prefix}:{key}"));
-        Ok(Connection { connection, keys, gateway: self.gateway.clone(), notices })
+        let server = discovery::server(&self.address, &self.known, &keys[0]).await?;
+        // Notices come on the same connection as answers, which the older protocol does not have.
+        let settings = server.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
+        let client = Client::open(server.set_redis_settings(settings))?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        connection.subscribe(channels).await?;
+        let Server { process, is_replica } = discovery::ask(&mut connection).await?;
+        if is_replica {
+            return Err(Error::Unknown("the server that is named as the master is a replica"));
+        }
+        Ok(Connection { connection, keys, gateway: self.gateway.clone(), notices, process })
     }
 }
 
@@ -113,7 +137,7 @@ impl Connection {
         cells: &[CellSettings],
         names: &[CellName],
     ) -> Result<Reply, Error> {
-        let ask = encode(ask, cells, names);
+        let ask = encode(ask, self.process, cells, names);
         let lease_us = lease.as_micros().to_string();
         let answer = self.call(ASK, &[&self.gateway.clone(), &lease_us, &ask]).await?;
         decode(&answer).ok_or(Error::Answer)
@@ -124,7 +148,7 @@ impl Connection {
     ///
     /// # Errors
     /// There is no answer; the connection is of no further use.
-    pub async fn spend(&mut self, spent: &[Spent]) -> Result<Vec<u32>, Error> {
+    pub async fn spend(&mut self, spent: &[Spent]) -> Result<Vec<u64>, Error> {
         let numbers: Vec<_> =
             spent.iter().map(|it| (it.requests.to_string(), it.keep.as_millis().to_string())).collect();
         let gateway = self.gateway.clone();
@@ -132,9 +156,62 @@ impl Connection {
         for (it, (requests, keep_ms)) in spent.iter().zip(&numbers) {
             arguments.extend([&*it.of, requests, keep_ms]);
         }
-        let keys = [self.keys[0].replace(":gateways", ":spent")];
+        let keys = [self.key("spent")];
         let answer = self.call_with(SPEND, &keys, &arguments).await?;
         counts(&answer).filter(|counts| counts.len() == spent.len()).ok_or(Error::Answer)
+    }
+
+    /// Says how many requests of clients are under way here, under a limit that all gateways have together, which counts for a
+    /// time. Returns how many are at the others.
+    ///
+    /// # Errors
+    /// There is no answer; the connection is of no further use.
+    pub async fn under_way(
+        &mut self,
+        limit: &str,
+        keep: Duration,
+        here: &[(String, u32)],
+    ) -> Result<Vec<(String, u64)>, Error> {
+        let (gateway, keep_ms) = (self.gateway.clone(), keep.as_millis().to_string());
+        let numbers: Vec<_> = here.iter().map(|(_, count)| count.to_string()).collect();
+        let mut arguments = vec![&*gateway, &keep_ms];
+        for ((client, _), count) in here.iter().zip(&numbers) {
+            arguments.extend([&**client, count]);
+        }
+        let answer = self.call_with(UNDER_WAY, &[self.key("under") + ":" + limit], &arguments).await?;
+        decode_under_way(&answer).ok_or(Error::Answer)
+    }
+
+    /// Tells what has changed here of the values that all gateways have in common, and hears what has changed elsewhere.
+    ///
+    /// # Errors
+    /// There is no answer; the connection is of no further use.
+    pub async fn share(&mut self, ask: &SharedAsk) -> Result<SharedReply, Error> {
+        let (gateway, words) = (self.gateway.clone(), words(ask));
+        let arguments: Vec<&str> = std::iter::once(&*gateway).chain(words.iter().map(|word| &**word)).collect();
+        let answer = self.call_with(SHARE, &[self.key("shared")], &arguments).await?;
+        decode_shared(&answer).ok_or(Error::Answer)
+    }
+
+    /// Says something of this gateway, which counts for a time; an empty text takes it back. Returns what all gateways say
+    /// if that is wanted: their names, how long ago, and their texts.
+    ///
+    /// # Errors
+    /// There is no answer; the connection is of no further use.
+    pub async fn see(
+        &mut self,
+        text: &str,
+        keep: Duration,
+        all: bool,
+    ) -> Result<Vec<(String, Duration, String)>, Error> {
+        let (gateway, keep_ms) = (self.gateway.clone(), keep.as_millis().to_string());
+        let arguments = [&*gateway, text, &keep_ms, if all { "1" } else { "0" }];
+        let answer = self.call_with(SEE, &[self.key("seen")], &arguments).await?;
+        decode_seen(&answer).ok_or(Error::Answer)
+    }
+
+    fn key(&self, name: &str) -> String {
+        self.keys[0].replace(":gateways", &format!(":{name}"))
     }
 
     /// Tells the store that this gateway ends, so that others have its slots at once.
@@ -189,43 +266,6 @@ impl Notices {
 fn is_missing(error: &RedisError) -> bool {
     error.detail().is_some_and(|detail| detail.contains("unction not found"))
 }
-
-impl From<RedisError> for Error {
-    fn from(error: RedisError) -> Self {
-        let refused = matches!(
-            error.kind(),
-            ErrorKind::AuthenticationFailed
-                | ErrorKind::Server(
-                    ServerErrorKind::NoPerm | ServerErrorKind::ReadOnly | ServerErrorKind::ResponseError
-                )
-        );
-        if refused { Self::Refused(error) } else { Self::Connection(error) }
-    }
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not the address of a store such as rediss://user:password@host:6379: {}", self.0)
-    }
-}
-
-impl std::error::Error for StoreError {}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connection(error) => write!(f, "the store cannot be reached: {error}"),
-            Self::Refused(error) => write!(
-                f,
-                "the store refuses: {error} (it has to be Redis 7 or Valkey, writable, and its account may call FCALL, \
-                 FUNCTION LOAD and SUBSCRIBE)"
-            ),
-            Self::Answer => f.write_str("the store's answer has another form: does another version of Serpent use it?"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

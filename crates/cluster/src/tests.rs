@@ -13,7 +13,7 @@ use scheduler::{
 };
 use tempfile::TempDir;
 
-use crate::{CellName, Error, Spent, Store, message::decode, message::encode};
+use crate::{CellName, Error, Shared, Spent, Store, Trust, message::decode, message::encode};
 
 const LEASE: Duration = Duration::from_secs(1);
 
@@ -43,9 +43,21 @@ impl Server {
     }
 
     async fn connect(&self, site: &str, gateway: &str) -> crate::Connection {
-        let store = Store::new(&self.address(), site, gateway).expect("an address");
+        self.connect_as(site, gateway, false).await
+    }
+
+    async fn connect_shared(&self, site: &str, gateway: &str) -> crate::Connection {
+        self.connect_as(site, gateway, true).await
+    }
+
+    async fn connect_as(&self, site: &str, gateway: &str, shared: bool) -> crate::Connection {
+        let store = Store::new(&self.address(), &Trust::default(), site, gateway).expect("an address");
         loop {
-            match store.connect(Duration::from_secs(10)).await {
+            let connection = match shared {
+                true => store.connect_shared(Duration::from_secs(10)).await,
+                false => store.connect(Duration::from_secs(10)).await,
+            };
+            match connection {
                 Ok(connection) => return connection,
                 // It has just started.
                 Err(Error::Connection(_)) => tokio::time::sleep(Duration::from_millis(5)).await,
@@ -86,7 +98,7 @@ fn cells(division: Division, window: u32) -> (Vec<CellSettings>, Vec<CellName>) 
     (vec![cell(window, false), cell(1, true)], vec![names("cpu"), names("disk")])
 }
 
-type Event = (u32, u64, [u32; 3], [u32; 3], [u32; 3]);
+type Event = (u32, u64, bool, [u32; 3], [u32; 3], [u32; 3]);
 
 /// Random asks of up to eight gateways, with pauses in which leases end: both answer alike, to the last number.
 #[test]
@@ -94,7 +106,8 @@ fn the_function_in_the_store_decides_as_the_ledger() {
     let Some(server) = Server::start() else { return };
     let runtime = runtime();
     let mut runner = TestRunner::new(ProptestConfig { cases: 60, ..ProptestConfig::default() });
-    let event = (0_u32..8, 0_u64..300, [0_u32..9, 0..9, 0..9], [0_u32..40, 0..3, 0..40], [0_u32..3, 0..3, 0..3]);
+    let moves = prop::bool::weighted(0.03);
+    let event = (0_u32..8, 0_u64..300, moves, [0_u32..9, 0..9, 0..9], [0_u32..40, 0..3, 0..40], [0_u32..3, 0..3, 0..3]);
     let divisions = [Division::Strict, Division::Weighted, Division::Shared, Division::Demand];
     let division = prop::sample::select(divisions.to_vec());
     let case = (division, 6_u32..40, prop::collection::vec(event, 1..120));
@@ -120,11 +133,15 @@ async fn same(
     }
     let mut now_us = 1_000_000_000_u64;
     let mut ledger = Ledger::new(Instant::from_ns(now_us * 1000), 1_000_000_000, settings.clone());
-    let mut first = true;
-    for &(id, pass_ms, running, waiting, of_disk) in events {
+    let (mut first, mut process) = (true, 1);
+    for &(id, pass_ms, moves, running, waiting, of_disk) in events {
         // The ledger begins with its first ask.
         if !first {
             now_us += pass_ms * 1000 * if pass_ms > 290 { 20 } else { 1 };
+        }
+        if moves && !first {
+            process += 1;
+            ledger.handle_moved(Instant::from_ns(now_us * 1000));
         }
         first = false;
         let (connection, seen, holds) = &mut gateways[id as usize];
@@ -141,7 +158,7 @@ async fn same(
                 CellAsk { window: 1 + waiting[1], finished, holds: holds[1], demands: demands([0; 3], of_disk) },
             ],
         };
-        let json = encode(&ask, &settings, &names);
+        let json = encode(&ask, process, &settings, &names);
         let (gateway, now) = (format!("gateway-{id}"), now_us.to_string());
         let answer = connection.call("serpent_1_ask", &[&gateway, "1000000", &json, &now]).await.expect("an answer");
         let answer = decode(&answer).expect("an answer of ours");
@@ -220,6 +237,80 @@ fn each_gateway_hears_what_the_others_have_let_in_since_it_last_asked() {
 }
 
 #[test]
+fn requests_under_way_at_other_gateways_count_until_they_end_or_nobody_speaks_of_them() {
+    let Some(server) = Server::start() else { return };
+    runtime().block_on(async {
+        let (mut a, mut b) = (server.connect("site", "a").await, server.connect("site", "b").await);
+        let keep = Duration::from_secs(60);
+        let here = |count| [("client".to_owned(), count), ("other".to_owned(), 1)];
+        assert_eq!(a.under_way("limit", keep, &here(3)).await.expect("an answer"), []);
+        let mut said = b.under_way("limit", keep, &here(2)[..1]).await.expect("an answer");
+        said.sort_unstable();
+        assert_eq!(said, [("client".to_owned(), 3), ("other".to_owned(), 1)]);
+        assert_eq!(b.under_way("another", keep, &[]).await.expect("an answer"), []);
+        assert_eq!(a.under_way("limit", keep, &[]).await.expect("an answer"), [("client".to_owned(), 2)]);
+        assert_eq!(b.under_way("limit", Duration::from_millis(1), &here(2)).await.expect("an answer"), []);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(
+            a.under_way("limit", keep, &here(1)).await.expect("an answer"),
+            [],
+            "the word of the other has aged"
+        );
+    });
+}
+
+#[test]
+fn common_values_pass_through_a_store_that_forgets_them() {
+    let Some(server) = Server::start() else { return };
+    runtime().block_on(async {
+        let (mut to_a, mut to_b) = (server.connect_shared("site", "a").await, server.connect_shared("site", "b").await);
+        let (mut a, mut b) = (Shared::default(), Shared::default());
+        async fn exchange(connection: &mut crate::Connection, of: &mut Shared, held: &[&str]) -> bool {
+            let ask = of.ask(held.iter().map(|name| (*name).to_owned()).collect());
+            let reply = connection.share(&ask).await.expect("an answer");
+            of.handle_reply(&ask, reply)
+        }
+        let heard = to_b.notices();
+        a.set("closed", "yes, \u{e9}\r\n".to_owned());
+        a.propose("key", "first".to_owned());
+        exchange(&mut to_a, &mut a, &[]).await;
+        tokio::spawn(async move { heard.notified().await }).await.expect("a notice");
+        b.propose("key", "second".to_owned());
+        assert!(exchange(&mut to_b, &mut b, &["file"]).await);
+        assert_eq!((b.get("closed"), b.get("key")), (Some("yes, \u{e9}\r\n"), Some("first")));
+        assert!(!exchange(&mut to_b, &mut b, &["file"]).await, "nothing new");
+        assert!(exchange(&mut to_a, &mut a, &[]).await && a.is_held("file"));
+        exchange(&mut to_b, &mut b, &[]).await;
+        assert!(exchange(&mut to_a, &mut a, &[]).await && !a.is_held("file"), "said no more");
+        let other = redis::Client::open(server.address()).expect("an address");
+        let mut other = other.get_multiplexed_async_connection().await.expect("a connection");
+        let _: String = redis::cmd("FLUSHALL").query_async(&mut other).await.expect("it is emptied");
+        exchange(&mut to_a, &mut a, &[]).await;
+        assert!(a.is_untold(), "it has forgotten them");
+        exchange(&mut to_a, &mut a, &[]).await;
+        let mut c = Shared::default();
+        exchange(&mut server.connect_shared("site", "c").await, &mut c, &[]).await;
+        assert_eq!((c.get("closed"), c.get("key")), (a.get("closed"), Some("first")));
+    });
+}
+
+#[test]
+fn gateways_hear_what_the_others_say_of_themselves() {
+    let Some(server) = Server::start() else { return };
+    runtime().block_on(async {
+        let (mut a, mut b) = (server.connect("site", "a").await, server.connect("site", "b").await);
+        let keep = Duration::from_secs(60);
+        assert_eq!(a.see("{\"a\":1}", keep, false).await.expect("an answer"), []);
+        let all = b.see("{}", keep, true).await.expect("an answer");
+        let mut said: Vec<_> = all.iter().map(|(gateway, _, text)| (&**gateway, &**text)).collect();
+        said.sort_unstable();
+        assert_eq!(said, [("a", "{\"a\":1}"), ("b", "{}")]);
+        a.see("", keep, false).await.expect("an answer");
+        assert_eq!(b.see("{}", keep, true).await.expect("an answer").len(), 1);
+    });
+}
+
+#[test]
 fn a_store_that_is_gone_is_an_error_and_no_wait() {
     let Some(server) = Server::start() else { return };
     runtime().block_on(async {
@@ -229,16 +320,4 @@ fn a_store_that_is_gone_is_an_error_and_no_wait() {
         let error = connection.ask(LEASE, &one_waits(&settings), &settings, &names).await.expect_err("it is gone");
         assert!(matches!(error, Error::Connection(_)), "{error}");
     });
-}
-
-#[test]
-fn addresses_and_their_mistakes() {
-    for good in ["redis://host", "rediss://user:secret@host:6380/2", "unix:///run/valkey.sock", "redis://[::1]:6379"] {
-        let store = Store::new(good, "site", "a").expect(good);
-        assert!(!format!("{store:?}").contains("secret"));
-    }
-    for bad in ["", "host:6379", "http://host"] {
-        let error = Store::new(bad, "site", "a").expect_err(bad).to_string();
-        assert!(error.contains("rediss://user:password@host:6379"), "{error}");
-    }
 }

@@ -5,13 +5,16 @@
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
 
-use crate::config::ByteRate;
+use crate::{config::ByteRate, who::Who};
 
 /// A response that waits is given the bytes of so much time at once, so that it is not woken for each packet...
 const PORTION: Duration = Duration::from_millis(20);
@@ -30,7 +33,21 @@ pub struct Allowance {
     /// The moment from which times are counted.
     epoch: Instant,
     state: Mutex<State>,
+    /// Where several gateways have one limit together.
+    told: Option<Told>,
 }
+
+/// What others are to hear of.
+#[derive(Debug)]
+struct Told {
+    who: Who,
+    /// Bytes since they were last told.
+    bytes: AtomicU64,
+    list: Spenders,
+}
+
+/// Clients whose bytes others have not heard of.
+pub(crate) type Spenders = Arc<Mutex<Vec<Arc<Allowance>>>>;
 
 #[derive(Debug, Default)]
 struct State {
@@ -53,7 +70,33 @@ pub struct Share {
 impl Allowance {
     /// A full allowance.
     pub fn new(rate: ByteRate, now: Instant) -> Arc<Self> {
-        Arc::new(Self { rate, epoch: now, state: Mutex::default() })
+        Arc::new(Self { rate, epoch: now, state: Mutex::default(), told: None })
+    }
+
+    /// A full allowance of a client of which others are to hear.
+    pub(crate) fn told(rate: ByteRate, now: Instant, who: Who, list: Spenders) -> Arc<Self> {
+        let told = Some(Told { who, bytes: AtomicU64::new(0), list });
+        Arc::new(Self { rate, epoch: now, state: Mutex::default(), told })
+    }
+
+    /// The client, and its bytes since the last call.
+    pub(crate) fn take_spent(&self) -> Option<(Who, u64)> {
+        self.told.as_ref().map(|told| (told.who, told.bytes.swap(0, Relaxed)))
+    }
+
+    /// Others have sent bytes. There is nothing left at worst, and no debt.
+    pub(crate) fn spend(&self, bytes: u64, now: Instant) {
+        let now_ns = now.saturating_duration_since(self.epoch).as_nanos();
+        let mut state = self.state.lock();
+        let empty_ns = now_ns + self.ns(self.rate.burst_bytes.get());
+        let then_ns = state.full_ns.max(now_ns) + self.ns(bytes);
+        // A debt of this gateway's own stays.
+        state.full_ns = then_ns.min(empty_ns.max(state.full_ns));
+    }
+
+    /// The time in which all of the burst comes back.
+    pub(crate) fn fills_in(rate: &ByteRate) -> Duration {
+        Duration::from_secs_f64(rate.burst_bytes.get() as f64 / rate.bytes_per_second.get() as f64)
     }
 
     /// The share of another response.
@@ -118,8 +161,16 @@ impl Share {
         let Allowance { epoch, state, .. } = &*self.allowance;
         let now_ns = now.saturating_duration_since(*epoch).as_nanos();
         let ns = self.allowance.ns(bytes);
-        let mut state = state.lock();
-        state.full_ns = state.full_ns.max(now_ns) + ns;
+        {
+            let mut state = state.lock();
+            state.full_ns = state.full_ns.max(now_ns) + ns;
+        }
+        if let Some(told) = &self.allowance.told
+            && bytes > 0
+            && told.bytes.fetch_add(bytes, Relaxed) == 0
+        {
+            told.list.lock().push(self.allowance.clone());
+        }
     }
 }
 

@@ -10,7 +10,7 @@ mod who;
 
 pub use self::{
     allowance::{Allowance, Share},
-    at_once::{AtOnce, Permit},
+    at_once::{AtOnce, HEARD_FOR, Permit},
     config::{ByteRate, Limit, LimitBy, Rate},
     limiter::{Granted, Limiter, Refused},
     who::Who,

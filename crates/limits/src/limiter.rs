@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 
 use crate::{
-    allowance::{Allowance, Share},
+    allowance::{Allowance, Share, Spenders},
     at_once::{AtOnce, Permit},
     bucket::Bucket,
     config::{ByteRate, Limit, LimitBy, Rate},
@@ -47,6 +47,8 @@ struct Shared {
     secret: u64,
     /// Requests since they were last told.
     spent: Mutex<HashMap<Who, u32>>,
+    /// Clients with bytes since they were last told.
+    spenders: Spenders,
 }
 
 /// The grants of a request while it is under way.
@@ -114,20 +116,60 @@ impl Limiter {
         }
     }
 
-    /// Shares the rate with other gateways from now on: see [`Limiter::take_spent`] and [`Limiter::spend`]. They have the
-    /// same secret. Does nothing if requests have no rate.
+    /// Has the limit together with other gateways from now on. They have the same secret. See [`Limiter::take_spent`] and
+    /// [`Limiter::spend`], the same for bytes, and [`Limiter::tell_at_once`] and [`Limiter::hear_at_once`].
     pub fn share(&self, secret: u64) {
-        if self.rate.is_some() {
-            let _ = self.shared.set(Shared { secret, spent: Mutex::default() });
+        let _ = self.shared.set(Shared { secret, spent: Mutex::default(), spenders: Spenders::default() });
+        if self.limit.at_once.is_some() {
+            self.at_once.share();
         }
+    }
+
+    /// The requests of each client that are under way here, of at most so many clients, to tell others; `None` if they need
+    /// not know.
+    pub fn tell_at_once(&self, most: usize) -> Option<Vec<(Who, u32)>> {
+        self.at_once.is_shared().then(|| self.at_once.tell(most))
+    }
+
+    /// The requests that are under way at others.
+    pub fn hear_at_once(&self, counts: impl Iterator<Item = (Who, u32)>, now: Instant) {
+        self.at_once.hear(counts, now);
+    }
+
+    /// The bytes that each client was sent since the last call, to tell others.
+    pub fn take_spent_bytes(&self) -> Vec<(Who, u64)> {
+        let spenders = self.shared.get().map(|shared| std::mem::take(&mut *shared.spenders.lock()));
+        spenders.iter().flatten().filter_map(|spender| spender.take_spent()).collect()
+    }
+
+    /// Others have sent a client bytes.
+    pub fn spend_bytes(&self, who: Who, bytes: u64, now: Instant) {
+        if let Some(of) = &self.bytes {
+            self.allowance(of, who, now).spend(bytes, now);
+        }
+    }
+
+    /// The time in which a client that was sent all it may have at once has that again; `None` without a rate of bytes.
+    pub fn bytes_fill_in(&self) -> Option<Duration> {
+        self.bytes.as_ref().map(|bytes| Allowance::fills_in(&bytes.rate))
+    }
+
+    fn allowance(&self, bytes: &Bytes, who: Who, now: Instant) -> Arc<Allowance> {
+        let new = || {
+            Ok::<_, Infallible>(match self.shared.get() {
+                Some(shared) => Allowance::told(bytes.rate, now, who, shared.spenders.clone()),
+                None => Allowance::new(bytes.rate, now),
+            })
+        };
+        let Ok(allowance) = bytes.of_clients.get_or_insert_with(&who, new);
+        allowance
     }
 
     /// The requests that were let in since the last call, to tell others. Of more than 10,000 clients in that time the
     /// others hear nothing.
     pub fn take_spent(&self) -> Vec<(Who, u32)> {
-        self.shared
-            .get()
-            .map_or_else(Vec::new, |shared| std::mem::take(&mut *shared.spent.lock()).into_iter().collect())
+        let spent = self.shared.get().map(|shared| std::mem::take(&mut *shared.spent.lock()));
+        spent.into_iter().flatten().collect()
     }
 
     /// Others have let requests in.
@@ -163,11 +205,7 @@ impl Limiter {
                 }
             }
         }
-        let share = self.bytes.as_ref().map(|bytes| {
-            let new = || Ok::<_, Infallible>(Allowance::new(bytes.rate, now));
-            let Ok(allowance) = bytes.of_clients.get_or_insert_with(&who, new);
-            allowance.share()
-        });
+        let share = self.bytes.as_ref().map(|bytes| self.allowance(bytes, who, now).share());
         Ok(Granted { permit, share })
     }
 }
@@ -241,6 +279,44 @@ mod tests {
         assert_eq!(there.begin(who(1), now).map(drop), Err(Refused::Rate(minute)));
         assert_eq!(here.hasher().finish(), there.hasher().finish(), "they know a client by the same number");
         assert_eq!(there.fills_in(), Some(3 * minute));
+    }
+
+    #[test]
+    fn two_gateways_that_hear_of_each_other_send_a_client_its_rate_together() {
+        let bytes = |number| std::num::NonZeroU64::new(number).unwrap();
+        let rate = ByteRate { bytes_per_second: bytes(1_000_000), burst_bytes: bytes(100_000) };
+        let limit = Limit { by: [LimitBy::Client].into(), rate: None, at_once: None, bytes: Some(rate) };
+        let start = Instant::now();
+        let limiters = [Limiter::new(&limit, start), Limiter::new(&limit, start)];
+        limiters.iter().for_each(|limiter| limiter.share(7));
+        let begin = |limiter: &Limiter| limiter.begin(who(1), start).map(|granted| granted.share.unwrap()).unwrap();
+        let shares = limiters.each_ref().map(begin);
+        let (mut sent, mut next) = ([0_u64; 2], [start; 2]);
+        for ms in 0..20_000_u32 {
+            let now = start + Duration::from_millis(ms.into());
+            for at in 0..2 {
+                if now >= next[at] {
+                    // Each has more to send than it may.
+                    match shares[at].available(u64::MAX / 2, now) {
+                        Ok(may) => {
+                            shares[at].take(may, now);
+                            sent[at] += may;
+                        }
+                        Err(again) => next[at] = again,
+                    }
+                }
+            }
+            if ms % 100 == 99 {
+                let told = limiters.each_ref().map(|limiter| limiter.take_spent_bytes());
+                for (limiter, told) in limiters.iter().zip(told.iter().rev()) {
+                    told.iter().for_each(|&(who, bytes)| limiter.spend_bytes(who, bytes, now));
+                }
+            }
+        }
+        let all = sent[0] + sent[1];
+        assert!((19_000_000..=21_000_000).contains(&all), "{sent:?}");
+        assert!(sent.iter().all(|&sent| sent > 8_000_000), "{sent:?}");
+        assert_eq!(limiters[0].bytes_fill_in(), Some(Duration::from_millis(100)));
     }
 
     #[test]

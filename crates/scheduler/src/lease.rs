@@ -24,8 +24,8 @@
 //!   fewer slots than gateways all have their turns.
 //! - If there are more slots than demand, each gateway has slots for its requests and an equal part of the rest. One such
 //!   part stays with the store.
-//! - A store without memory (started anew, or failed over to a replica that lags) grants no gateway more than it holds
-//!   until all leases that it might have granted have ended.
+//! - A store that may have forgotten something (started anew, or failed over to a replica) grants no gateway more than it
+//!   holds until all leases that it might have granted have ended.
 
 mod divide;
 mod holder;

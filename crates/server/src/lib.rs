@@ -12,6 +12,7 @@ mod admin;
 mod check;
 pub mod class_metrics;
 mod cluster;
+mod common;
 pub mod config;
 mod connection;
 mod connection_limit;

@@ -26,6 +26,7 @@ use traces::Traces;
 
 use crate::{
     admission::Admission,
+    common::Cluster,
     config::{Config, Listen},
     connection_limit::ConnectionLimit,
     listener::{self, Connections},
@@ -120,7 +121,8 @@ impl Server {
             place.start(sockets, &senders);
             bound.push(place);
         }
-        let cluster = config.cluster.as_ref().map(|cluster| cluster.open(chance()));
+        let cluster = config.cluster.as_ref().map(|cluster| cluster.open(chance()).map(Cluster::new));
+        let session_keys = snapshot.session_keys().clone();
         let state = Arc::new(ServerState {
             snapshot: ArcSwap::from_pointee(snapshot),
             uplink,
@@ -135,6 +137,7 @@ impl Server {
             replaced: Notify::new(),
             told_of_proxy_headers: Mutex::default(),
             cluster: cluster.transpose().map_err(StartError::Cluster)?,
+            session_keys,
         });
         if state.cluster.is_some() {
             state.snapshot.load().admission.join(&config.classes, Times::DEFAULT);
@@ -340,6 +343,9 @@ impl Inner {
         }
         before.upstreams.replaced_by(&snapshot.upstreams);
         snapshot.upstreams.forget_changes();
+        if let Some(cluster) = &state.cluster {
+            crate::cluster::apply(cluster, &snapshot);
+        }
         state.snapshot.store(Arc::new(snapshot));
         state.replaced.notify_one();
         drop(changing);

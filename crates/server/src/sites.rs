@@ -168,7 +168,9 @@ impl Sites {
             };
             let files = site.root.as_ref().map(open).transpose()?;
             let limiter = site.limit.as_ref().map(|limit| Limiter::new(limit, Instant::now())).map(Arc::new);
-            let maintenance = site.maintenance.as_ref().map(Switch::new).map(Arc::new);
+            let maintenance = site.maintenance.as_ref().map(|maintenance| {
+                Arc::new(Switch::new(maintenance, site.names.first().map_or("default", |name| name)))
+            });
             let open = |route: &Route| {
                 ResolvedRoute::open(route, site, cache, limiter.as_ref(), challenges, maintenance.as_ref())
             };

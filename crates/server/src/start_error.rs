@@ -79,8 +79,8 @@ pub enum StartError {
     Workers(io::Error),
     /// A thread cannot be started.
     Thread(io::Error),
-    /// `[cluster]`: not the address of a store.
-    Cluster(cluster::StoreError),
+    /// `[cluster]`: not the address of a store, or its certificates cannot be read.
+    Cluster(crate::config::StoreError),
     /// The server is stopping.
     Stopping,
 }
@@ -108,7 +108,7 @@ impl fmt::Display for StartError {
             Self::SharedCache(error) => write!(f, "shared-cache.directory: {error}"),
             Self::Workers(error) => write!(f, "upstream.workers: {error}"),
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
-            Self::Cluster(error) => write!(f, "cluster.store: {error}"),
+            Self::Cluster(error) => write!(f, "cluster: {error}"),
             Self::Stopping => write!(f, "the server is stopping"),
         }
     }

@@ -24,7 +24,8 @@ use crate::{
     admission::Admission,
     body::Store,
     class_metrics::ClassMetrics,
-    classify::Classifier,
+    classify::{Classifier, SessionKeys},
+    common::Cluster,
     config::{Classes, Config, Limits, UplinkConfig},
     connection_limit::ConnectionLimit,
     http::settings::HttpSettings,
@@ -65,7 +66,9 @@ pub(crate) struct ServerState {
     /// When the operator was told of a connection that a proxy began in a wrong way.
     pub(crate) told_of_proxy_headers: Mutex<Option<tokio::time::Instant>>,
     /// The store that the gateways of a site share, if there are several.
-    pub(crate) cluster: Option<cluster::Store>,
+    pub(crate) cluster: Option<Cluster>,
+    /// The keys of session cookies, where no file has a secret.
+    pub(crate) session_keys: SessionKeys,
 }
 
 impl ServerState {
@@ -136,9 +139,15 @@ pub(crate) struct ConfigSnapshot {
     /// What changes at the admin address need.
     pub(crate) admin_token: Option<Arc<Token>>,
     uplink: UplinkConfig,
+    session_keys: SessionKeys,
 }
 
 impl ConfigSnapshot {
+    /// The keys of session cookies, where no file has a secret.
+    pub(crate) fn session_keys(&self) -> &SessionKeys {
+        &self.session_keys
+    }
+
     /// How the uplink is used.
     pub(crate) fn uplink(&self) -> &UplinkConfig {
         &self.uplink
@@ -166,6 +175,8 @@ impl ConfigSnapshot {
             limiters.iter().for_each(|(_, limiter)| limiter.share(cluster.secret()));
             limiters
         });
+        // They outlive a reload.
+        let session_keys = before.map_or_else(SessionKeys::of_this_process, |before| before.session_keys.clone());
         let tls = Tls::new(&config.sites, acme.as_ref(), tickets)?;
         if let (None, Some(listen)) = (&tls, config.listen.iter().find(|listen| listen.tls)) {
             return Err(StartError::NoCertificate { address: listen.address });
@@ -217,7 +228,8 @@ impl ConfigSnapshot {
             acme,
             logs,
             traces,
-            classifier: Arc::new(Classifier::new(&classes).map_err(StartError::Classifier)?),
+            classifier: Arc::new(Classifier::with_keys(&classes, &session_keys).map_err(StartError::Classifier)?),
+            session_keys,
             admission,
             uplink_generation: before.map_or(0, |before| before.uplink_generation),
             names: names(&classes),
@@ -254,7 +266,7 @@ impl ConfigSnapshot {
             started,
             version: self.version + 1,
             classes_changed: true,
-            classifier: Arc::new(Classifier::new(&classes).map_err(StartError::Classifier)?),
+            classifier: Arc::new(Classifier::with_keys(&classes, &self.session_keys).map_err(StartError::Classifier)?),
             names: names(&classes),
             refusals: Arc::new(Refusals::read(&classes).map_err(StartError::Classifier)?),
             class_metrics: self.class_metrics.renewed(&classes),

@@ -22,7 +22,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    cluster::{hold_leases, leave, share_limits},
+    cluster::{hold_leases, leave, share_limits, share_values},
     connection::{Connection, Ends, TlsFacts},
     gate::{Gate, ReadFairness},
     http::{self, http1::Protocol, pools::WorkerPools},
@@ -94,6 +94,8 @@ async fn work(
         tokio::spawn(keep_running("leases", restarts.clone(), move || hold_leases(leases.clone())));
         let limits = state.clone();
         tokio::spawn(keep_running("limits", restarts.clone(), move || share_limits(limits.clone())));
+        let values = state.clone();
+        tokio::spawn(keep_running("common values", restarts.clone(), move || share_values(values.clone())));
         let probing = state.clone();
         tokio::spawn(keep_running("probing", restarts.clone(), move || probe_for_ever(probing.clone())));
         let checking = state.clone();

@@ -156,6 +156,9 @@ sections! {
     RawCluster {
         store: Setting,
         site: Setting,
+        tls_ca: Setting,
+        tls_cert: Setting,
+        tls_key: Setting,
     }
 
     /// `[acme]`

@@ -15,6 +15,12 @@ const BURST: u64 = 8;
 const MOST_GAP_NS: u64 = 70_000_000;
 /// While an ask is under way for less than this, no request starts that the store does not know of.
 const FREEZE_NS: u64 = 50_000_000;
+/// A gateway with at least so many slots does not ask at once when requests begin to wait, or slots to be free: that may be
+/// over by itself when the next request ends, or comes. It asks after the time in which so many requests end, ...
+const PATIENT_FROM_SLOTS: u32 = 12;
+const PATIENCE_REQUESTS: u64 = 2;
+/// ... and after this time at the latest.
+const MOST_PATIENCE_NS: u64 = 2_000_000;
 /// Units of a smoothed part in a thousandth, so that nothing is lost by rounding.
 const FINE: u32 = 64;
 
@@ -64,8 +70,10 @@ pub struct Holder {
     leads: bool,
     /// The next regular ask.
     due: Instant,
-    /// Something has changed that the store should know.
+    /// Something has changed that the store should know at once.
     changed: bool,
+    /// How long the site takes for a request in the mean, as far as it is known.
+    service_ns: u64,
 }
 
 #[derive(Debug)]
@@ -81,6 +89,8 @@ struct Cell {
     short: bool,
     /// Slots are free, and no request waits.
     idle: bool,
+    /// When to tell the store of that, if it lasts.
+    patient_until: Option<Instant>,
     /// The store knows that requests wait.
     known_short: bool,
     /// The store knows of slots without a request.
@@ -103,7 +113,13 @@ impl Holder {
             leads: false,
             due: now,
             changed: false,
+            service_ns: 0,
         }
+    }
+
+    /// How long the site takes for a request in the mean.
+    pub fn handle_service(&mut self, mean_ns: u64) {
+        self.service_ns = mean_ns;
     }
 
     /// Uses other cells from now on. Leases of the old ones are given up, and the store is asked at once, or as soon as the
@@ -196,12 +212,27 @@ impl Holder {
     pub fn handle_load(&mut self, now: Instant, cell: usize, running: u32, waiting: u32) {
         let slots = self.holds(now, cell);
         let Some(it) = self.cells.get_mut(cell) else { return };
+        let (was_short, was_idle) = (it.short, it.idle);
         it.short = waiting > 0 && running >= slots;
         it.idle = waiting == 0 && running < slots;
         it.known_short &= waiting > 0;
         it.known_idle &= it.idle;
         let returned = running.max(slots) < it.known_running.max(slots);
-        self.changed |= it.short && !it.known_short || it.wanted && it.idle && !it.known_idle || returned;
+        // More than the next requests that end, or come, will mend.
+        let (few, free) = (slots.div_ceil(4).max(1), slots.saturating_sub(running));
+        let much = waiting > few || it.idle && free > few;
+        let unknown = it.short && !it.known_short || it.wanted && it.idle && !it.known_idle;
+        let patience_ns = match slots {
+            PATIENT_FROM_SLOTS.. => self.service_ns.saturating_mul(PATIENCE_REQUESTS) / u64::from(slots),
+            _ => 0,
+        };
+        let is_same = was_short == it.short && was_idle == it.idle;
+        it.patient_until = match it.patient_until.filter(|_| is_same) {
+            _ if !unknown => None,
+            Some(until) => Some(until),
+            None => Some(now.add_ns(patience_ns.min(MOST_PATIENCE_NS))),
+        };
+        self.changed |= returned || unknown && (much || slots == 0);
     }
 
     /// The store says that slots are free for this gateway, or that others want some.
@@ -224,7 +255,12 @@ impl Holder {
         }
         let earliest = Instant::from_ns(self.paid_until.as_ns().saturating_sub((BURST - 1) * self.gap_ns()));
         // A store that does not answer is asked no more often than one that does.
-        Some(if self.changed && self.failed_at.is_none() { self.due.min(earliest) } else { self.due })
+        if self.failed_at.is_some() {
+            return Some(self.due);
+        }
+        let patient_until = self.cells.iter().filter_map(|it| it.patient_until).min();
+        let changed_at = if self.changed { Some(earliest) } else { patient_until.map(|until| until.max(earliest)) };
+        Some(changed_at.map_or(self.due, |at| at.min(self.due)))
     }
 
     /// The mean time between two asks on account of changes.
@@ -249,6 +285,7 @@ impl Holder {
             cell.known_running = ask.demands.iter().map(|it| it.running).sum();
             cell.known_short = ask.demands.iter().any(|it| it.waiting > 0);
             cell.known_idle = !cell.known_short;
+            cell.patient_until = None;
         }
     }
 
@@ -306,6 +343,7 @@ impl Cell {
             known_running: 0,
             short: false,
             idle: false,
+            patient_until: None,
             known_short: false,
             known_idle: false,
         }

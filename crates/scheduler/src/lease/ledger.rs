@@ -25,6 +25,10 @@ const WANTED_GAP_NS: u64 = 50_000;
 const WANTED_LEAST_NS: u64 = 2_000_000;
 const WANTED_MOST_NS: u64 = 50_000_000;
 
+/// By then each gateway that reaches a ledger without memory has asked it, if it was there before. If none holds a lease of
+/// before, there were none.
+const LISTEN_NS: u64 = 300_000_000;
+
 /// Number of a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GatewayId(pub u32);
@@ -47,8 +51,7 @@ pub struct Ledger {
     gateways: BTreeMap<GatewayId, Gateway>,
     /// By the end of the lease, and after that by the end of what was in flight.
     ends: BTreeSet<(Instant, GatewayId)>,
-    /// Leases of before the ledger's memory may be in force until then.
-    unsure_until: Instant,
+    doubt: Doubt,
     last: Option<Instant>,
     called_at: Option<Instant>,
     /// The gateway that adjusts the windows.
@@ -95,6 +98,16 @@ struct Held {
     slots: u32,
     /// How far it is behind its exact part, in slots for [`CREDIT_NS`].
     credit: f64,
+}
+
+/// The ledger may have forgotten leases.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    since: Instant,
+    /// By then all of them have ended.
+    until: Instant,
+    /// If none has been heard of by then, there were none. `None`: there were some.
+    listens_until: Option<Instant>,
 }
 
 /// What a grant depends on beside the cell.
@@ -175,6 +188,16 @@ impl Cell {
     }
 }
 
+impl Doubt {
+    fn new(now: Instant, lease_ns: u64) -> Self {
+        Self { since: now, until: now.add_ns(lease_ns), listens_until: Some(now.add_ns(LISTEN_NS)) }
+    }
+
+    fn is_at(&self, now: Instant) -> bool {
+        now < self.listens_until.unwrap_or(self.until).min(self.until)
+    }
+}
+
 impl Ledger {
     /// Makes a ledger without memory.
     pub fn new(now: Instant, lease_ns: u64, cells: Vec<CellSettings>) -> Self {
@@ -195,7 +218,7 @@ impl Ledger {
             cells: cells.into_iter().map(empty).collect(),
             gateways: BTreeMap::new(),
             ends: BTreeSet::new(),
-            unsure_until: now.add_ns(lease_ns),
+            doubt: Doubt::new(now, lease_ns),
             last: None,
             called_at: None,
             leader: None,
@@ -207,7 +230,7 @@ impl Ledger {
     pub fn handle_ask(&mut self, now: Instant, id: GatewayId, ask: Ask) -> Reply {
         // Nobody asked for so long that all leases have ended, or the clock was set forward: then they have not.
         if self.last.is_some_and(|last| now.ns_since(last) > self.lease_ns) {
-            self.unsure_until = now.add_ns(self.lease_ns);
+            self.doubt = Doubt::new(now, self.lease_ns);
         }
         self.last = Some(now);
         self.expire(now, id);
@@ -218,14 +241,18 @@ impl Ledger {
                 cell.subtract(held);
             }
         }
-        // The gateway has an answer that the ledger does not know of.
         let number = old.as_ref().map_or(0, |old| old.number);
-        if ask.seen > number && ask.cells.iter().any(|cell| cell.holds > 0) {
-            self.unsure_until = self.unsure_until.max(now.add_ns(self.lease_ns));
+        let holds = ask.cells.iter().any(|cell| cell.holds > 0);
+        if holds && ask.seen > number {
+            // The gateway has an answer that the ledger does not know of.
+            let until = self.doubt.until.max(now.add_ns(self.lease_ns));
+            self.doubt = Doubt { since: self.doubt.since, until, listens_until: None };
+        } else if holds && old.as_ref().is_some_and(|old| old.asked_at < self.doubt.since) {
+            self.doubt.listens_until = None;
         }
         let number = number.max(ask.seen) + 1;
         let gateways = self.gateways.len() as u32 + 1;
-        let unsure = now < self.unsure_until;
+        let unsure = self.doubt.is_at(now);
         let most_gateways = if unsure { gateways.max(ask.gateways) } else { gateways };
         let has_leader = self.leader.is_some_and(|it| self.gateways.get(&it).is_some_and(|it| !it.lapsed));
         if !has_leader {
@@ -241,8 +268,14 @@ impl Ledger {
                 (&old.cells[at], periods)
             });
             let others = self.cells[at].lead(leads, &its);
-            let most =
-                if unsure { its.holds.max(alone(self.cells[at].settings.window, most_gateways)) } else { u32::MAX };
+            let most = match unsure {
+                false => u32::MAX,
+                // Nobody has told of a lease of before.
+                true if self.doubt.listens_until.is_some() => {
+                    its.holds.max(alone(self.cells[at].settings.window, most_gateways))
+                }
+                true => its.holds,
+            };
             let (it, mut grant) = self.grant(now, id, at, its, had, Bounds { most, gateways, slow });
             grant.others = others;
             self.cells[at].add(&it);
@@ -256,6 +289,13 @@ impl Ledger {
             .insert(id, Gateway { number, asked_at: now, ends, lapsed: false, linger_ns: ask.linger_ns, cells: held });
         // Those that have not asked yet since the ledger forgot them are still there.
         Reply { number, gateways: most_gateways, leads, cells: grants }
+    }
+
+    /// Another process has this memory from now on, perhaps without what was written last: a replica that became the master,
+    /// or a store that was started again.
+    pub fn handle_moved(&mut self, now: Instant) {
+        self.doubt = Doubt { listens_until: None, ..Doubt::new(now, self.lease_ns) };
+        self.last = Some(now);
     }
 
     /// Slots of a cell, in use or not.

@@ -123,6 +123,7 @@ impl Member {
 
     /// Looks at what waits and runs, when admission has no decision left to make.
     pub fn observe(&mut self, now: Instant, admission: &Admission) {
+        self.holder.handle_service(service_ns(admission));
         for (at, (cell, _)) in self.cells.iter().enumerate() {
             let (mut running, mut waiting) = (0, 0);
             each(*cell, admission, |_, demand| {
@@ -148,13 +149,11 @@ impl Member {
             })
             .collect();
         self.holder.handle_asked(now, &asks);
-        let slowest_ns = (0..admission.settings().windows.len())
-            .filter_map(|resource| admission.mean_service_ns(ResourceId(resource as u16)))
-            .max();
+        let slowest_ns = service_ns(admission);
         Some(Ask {
             seen: self.holder.seen(),
             gateways: self.holder.gateways(),
-            linger_ns: slowest_ns.unwrap_or(0).saturating_mul(LINGER_MEANS).min(LINGER_MOST_NS),
+            linger_ns: slowest_ns.saturating_mul(LINGER_MEANS).min(LINGER_MOST_NS),
             cells: asks,
         })
     }
@@ -230,6 +229,12 @@ impl Member {
 /// Requests of a gateway that is gone count for this many mean service times, and at most for the time below.
 const LINGER_MEANS: u64 = 4;
 const LINGER_MOST_NS: u64 = 1_500_000_000;
+
+/// The mean service time of the slowest resource; 0 if nothing is known.
+fn service_ns(admission: &Admission) -> u64 {
+    let resources = (0..admission.settings().windows.len()).map(|it| ResourceId(it as u16));
+    resources.filter_map(|resource| admission.mean_service_ns(resource)).max().unwrap_or(0)
+}
 
 fn alone(cells: &[(Cell, CellSettings)]) -> Vec<CellSettings> {
     cells.iter().map(|(_, settings)| settings.clone()).collect()

@@ -22,7 +22,7 @@ use super::{
     certificates,
     edits::{create_class, delete_class, edit_class, find},
     history::{self, Recorded, Target, Undo},
-    live,
+    live, maintenance,
     place::Place,
     problem::{Done, Problem, json_response},
     servers,
@@ -32,6 +32,7 @@ use super::{
 };
 use crate::{
     admission::Admission,
+    cluster, common,
     config::{ClassConfig, Classes},
     state::{ConfigSnapshot, ServerState},
 };
@@ -99,6 +100,9 @@ fn show(state: &ServerState, place: &Place, query: Option<&str>) -> Done<Respons
         Place::Upstreams => servers::all(&snapshot),
         Place::Server(upstream, server) => servers::named(&snapshot, upstream, server).ok_or_else(no_server)?,
         Place::Certificates => certificates::all(&snapshot),
+        Place::Cluster => return Ok(json_response(StatusCode::OK, &cluster::site(state))),
+        Place::Maintenance => maintenance::all(&snapshot),
+        Place::Site(site) => maintenance::named(&snapshot, site).ok_or_else(no_site)?,
         Place::Cache => stored::counts(&snapshot.shared_cache),
         Place::Classes => all_classes(&snapshot),
         Place::Class(name) => {
@@ -129,6 +133,9 @@ async fn change(state: &Arc<ServerState>, place: Place, parts: &Parts, body: Inc
     };
     if let Place::Server(upstream, server) = &place {
         return change_server(state, upstream, server, &patch, is_preview);
+    }
+    if let Place::Site(site) = &place {
+        return close_site(state, site, &patch, is_preview);
     }
     let (method, headers) = (parts.method.clone(), parts.headers.clone());
     let state = state.clone();
@@ -179,6 +186,14 @@ fn change_server(
     record(state, history::of_server(&before, &after, upstream, server));
     let change = Value::Object(patch.clone());
     tracing::info!(upstream, server, %change, "server changed at the admin address");
+    if let Some(cluster) = &state.cluster {
+        // The other gateways of the site do the same. What was changed before stays.
+        let name = common::server(upstream, server);
+        let before = cluster.values.lock().get(&name).and_then(|value| serde_json::from_str(value).ok());
+        let mut all = before.unwrap_or_else(Map::new);
+        all.extend(patch.clone());
+        cluster.set(&name, Value::Object(all).to_string());
+    }
     let value = servers::named(&snapshot, upstream, server).ok_or_else(no_server)?;
     Ok(versioned(state, &snapshot, StatusCode::OK, &value))
 }
@@ -222,6 +237,26 @@ fn undo(state: &ServerState, id: u64, is_preview: bool) -> Done<Response<Full<By
     state.changes.lock().mark_undone(id);
     record(state, recorded);
     Ok(versioned(state, &snapshot, StatusCode::OK, &json!({ "undone": id, "what": change.what })))
+}
+
+/// Closes a site or opens it again. No version is asked for.
+fn close_site(
+    state: &ServerState,
+    site: &str,
+    patch: &Map<String, Value>,
+    is_preview: bool,
+) -> Done<Response<Full<Bytes>>> {
+    let snapshot = state.snapshot.load_full();
+    let turned = maintenance::read(patch)?;
+    if !is_preview && let Some(turned) = turned {
+        maintenance::turn(&snapshot, state.cluster.as_ref(), site, turned);
+    }
+    let value = maintenance::named(&snapshot, site).ok_or_else(no_site)?;
+    Ok(versioned(state, &snapshot, StatusCode::OK, &value))
+}
+
+fn no_site() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "no such site has `maintenance`; /api/maintenance has their names")
 }
 
 fn no_server() -> Problem {
@@ -302,6 +337,7 @@ fn changed(classes: &Classes, method: &Method, place: &Place, patch: &Map<String
         }
         // A server is no part of the classes.
         Place::Server(..) => drop(servers::change(patch)?),
+        Place::Site(_) => drop(maintenance::read(patch)?),
         _ => settings::change_admission(&mut classes.admission, patch)?,
     }
     Admission::check(&classes).map_err(|error| settings::contradiction(error, &classes))?;

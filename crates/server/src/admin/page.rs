@@ -9,6 +9,8 @@ const HTML: &str = include_str!("page.html");
 const SCRIPT: &str = include_str!("page.js");
 const FORMS: &str = include_str!("forms.js");
 const LIVE: &str = include_str!("live.js");
+const CLUSTER: &str = include_str!("cluster.html");
+const CLUSTER_SCRIPT: &str = include_str!("cluster.js");
 const STYLE: &str = include_str!("page.css");
 
 /// No external resources, no inline code, and no framing by other pages.
@@ -29,6 +31,8 @@ pub(super) fn find(path: &str) -> Option<Response<Full<Bytes>>> {
         "/page.js" => ("text/javascript; charset=utf-8", SCRIPT),
         "/forms.js" => ("text/javascript; charset=utf-8", FORMS),
         "/live.js" => ("text/javascript; charset=utf-8", LIVE),
+        "/cluster" => ("text/html; charset=utf-8", CLUSTER),
+        "/cluster.js" => ("text/javascript; charset=utf-8", CLUSTER_SCRIPT),
         "/page.css" => ("text/css; charset=utf-8", STYLE),
         _ => return None,
     };
@@ -57,14 +61,17 @@ mod tests {
     #[test]
     fn the_page_needs_nothing_that_its_policy_forbids() {
         for forbidden in ["http://", "https://", "<style", "style=\"", "onclick", "javascript:"] {
-            assert!(!HTML.contains(forbidden), "{forbidden}");
+            assert!(!HTML.contains(forbidden) && !CLUSTER.contains(forbidden), "{forbidden}");
         }
         assert_eq!(HTML.matches("<script").count(), HTML.matches("<script src=\"/").count());
         // Names from outside enter the page as text, never as markup.
         for forbidden in
             ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "http://", "https://"]
         {
-            assert!([SCRIPT, FORMS, LIVE].iter().all(|script| !script.contains(forbidden)), "{forbidden}");
+            assert!(
+                [SCRIPT, FORMS, LIVE, CLUSTER_SCRIPT].iter().all(|script| !script.contains(forbidden)),
+                "{forbidden}"
+            );
         }
         assert_eq!(HTML.matches(PLAIN).count(), 1);
         assert!(["/page.js", "/forms.js", "/live.js", "/page.css"].iter().all(|path| find(path).is_some()));

@@ -15,6 +15,11 @@ pub(super) enum Place {
     /// The servers of a name in an upstream.
     Server(String, String),
     Certificates,
+    /// All gateways of the site.
+    Cluster,
+    Maintenance,
+    /// A site that can be closed.
+    Site(String),
     Cache,
     Live,
     Events,
@@ -34,6 +39,8 @@ impl Place {
             "admission" => Some(Self::Admission),
             "upstreams" => Some(Self::Upstreams),
             "certificates" => Some(Self::Certificates),
+            "cluster" => Some(Self::Cluster),
+            "maintenance" => Some(Self::Maintenance),
             "cache" => Some(Self::Cache),
             "live" => Some(Self::Live),
             "events" => Some(Self::Events),
@@ -46,6 +53,9 @@ impl Place {
                 };
                 if let Some(name) = rest.strip_prefix("classes/") {
                     return Some(Self::Class(decoded(name)?));
+                }
+                if let Some(name) = rest.strip_prefix("maintenance/") {
+                    return Some(Self::Site(decoded(name)?));
                 }
                 if let Some(id) = rest.strip_prefix("changes/") {
                     return Some(Self::Undo(id.strip_suffix("/undo")?.parse().ok()?));
@@ -60,10 +70,11 @@ impl Place {
     pub fn methods(&self) -> &'static str {
         match self {
             Self::Schema | Self::Classes | Self::Upstreams | Self::Certificates => "GET, HEAD",
+            Self::Cluster | Self::Maintenance => "GET, HEAD",
             Self::Live | Self::Events | Self::Changes | Self::Responses => "GET, HEAD",
             Self::Undo(_) => "POST",
             Self::Class(_) => "GET, HEAD, PUT, PATCH, DELETE",
-            Self::Admission | Self::Server(..) => "GET, HEAD, PATCH",
+            Self::Admission | Self::Server(..) | Self::Site(_) => "GET, HEAD, PATCH",
             Self::Cache => "GET, HEAD, DELETE",
         }
     }

@@ -91,7 +91,7 @@ fn one(snapshot: &ConfigSnapshot, server: &ServerStats) -> Value {
 }
 
 /// Reads a change. Fields that are not named stay; a weight of `null` is that of the configuration file.
-pub(super) fn change(patch: &Map<String, Value>) -> Result<ServerChange, Wrong> {
+pub(crate) fn change(patch: &Map<String, Value>) -> Result<ServerChange, Wrong> {
     let mut change = ServerChange::default();
     for (field, value) in patch {
         match field.as_str() {

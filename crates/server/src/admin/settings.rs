@@ -19,7 +19,7 @@ use crate::{
 
 /// Why requested settings are invalid.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Wrong {
+pub(crate) struct Wrong {
     /// The path of the field; empty for the whole object.
     pub field: String,
     pub message: String,

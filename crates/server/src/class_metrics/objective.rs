@@ -39,6 +39,9 @@ pub struct Goal {
     pub target: f64,
     /// The value over the last window; `None`: it had no requests.
     pub value: Option<f64>,
+    /// What the value is made of, to be added up over gateways: requests of the window, and the sum of their times in seconds,
+    /// or how many of them failed, or how many took longer than a percentile may.
+    pub counted: (u64, f64),
     /// Whether it is met. Without requests it stays as before. `None`: not known yet.
     pub met: Option<bool>,
 }
@@ -84,7 +87,7 @@ impl Watch {
             return;
         }
         let seconds = |time: Duration| time.as_secs_f64();
-        let goal = |kind, target| Goal { kind, target, value: None, met: None };
+        let goal = |kind, target| Goal { kind, target, value: None, counted: (0, 0.0), met: None };
         self.goals = [
             objective.mean.map(|mean| goal(GoalKind::Mean, seconds(mean))),
             objective.percentile.map(|(percent, most)| goal(GoalKind::Percentile(percent), seconds(most))),
@@ -105,6 +108,7 @@ impl Watch {
         let Some((_, before)) = self.readings.front() else { return };
         for goal in &mut self.goals {
             goal.value = value(goal.kind, before, &reading);
+            goal.counted = counted(goal, before, &reading);
             let Some(value) = goal.value else { continue };
             let met = value <= goal.target;
             let (objective, target) = (goal.kind, goal.target);
@@ -145,6 +149,27 @@ fn value(kind: GoalKind, before: &Reading, now: &Reading) -> Option<f64> {
             // The exact value within the bucket is unknown. The lower end never reports a met objective as
             // missed.
             Some(bucket.start() as f64 / 1e6)
+        }
+    }
+}
+
+/// Requests between two readings, and the sum that makes the value of a goal.
+fn counted(goal: &Goal, before: &Reading, now: &Reading) -> (u64, f64) {
+    let timed = now.timed.saturating_sub(before.timed);
+    match goal.kind {
+        GoalKind::Mean => (timed, now.sum_us.saturating_sub(before.sum_us) as f64 / 1e6),
+        GoalKind::ErrorRate => {
+            (now.responses.saturating_sub(before.responses), now.failed.saturating_sub(before.failed) as f64)
+        }
+        GoalKind::Percentile(_) => {
+            let fine = now.fine.as_ref().zip(before.fine.as_ref());
+            let since = fine.and_then(|(now, before)| now.wrapping_sub(before).ok());
+            let longer = |start_us: u64| start_us as f64 / 1e6 > goal.target;
+            let over: u64 = (since.iter().flat_map(|since| since.iter()))
+                .filter(|bucket| longer(bucket.start()))
+                .map(|bucket| bucket.count())
+                .sum();
+            (timed, over as f64)
         }
     }
 }
@@ -223,6 +248,7 @@ mod tests {
         }
         metrics.watch(after(start, 2));
         assert_eq!(goal(&metrics).met, Some(false), "6 of 106 are too slow");
+        assert_eq!(goal(&metrics).counted, (106, 6.0));
         assert_eq!(goal(&metrics).kind.to_string(), "p95");
     }
 

@@ -46,7 +46,7 @@ pub use self::{
     access::{Access, AddressRules, ForwardAuth, Require},
     cache::RouteCache,
     classes::{ClassConfig, Classes, Objective, Refusal},
-    cluster::ClusterConfig,
+    cluster::{ClusterConfig, StoreError, StoreFiles},
     compression::CompressionConfig,
     gateway::{Origin, Route, RouteLimit},
     maintenance::Maintenance,

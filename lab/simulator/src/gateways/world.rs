@@ -440,7 +440,10 @@ impl<'a> World<'a> {
             FaultKind::Store(memory) => {
                 self.away -= 1;
                 if self.away == 0 {
-                    let copy = memory.and_then(|_| self.copies[number].take());
+                    let mut copy = memory.and_then(|_| self.copies[number].take());
+                    if let Some(copy) = &mut copy {
+                        copy.handle_moved(Instant::from_ns(self.now_ns));
+                    }
                     self.store = Some(copy.unwrap_or_else(|| self.new_store()));
                 }
             }

@@ -1,9 +1,12 @@
 //! `[cluster]`: several gateways of one site.
 
-use server::config::{Classes, ClusterConfig};
+use server::config::{CertificateFiles, Classes, ClusterConfig, StoreFiles};
 
-use super::resolver::Resolver;
-use crate::config::{problems::Problem, raw::Raw};
+use super::{named_files::FileKind, resolver::Resolver};
+use crate::config::{
+    problems::Problem,
+    raw::{Raw, RawCluster},
+};
 
 impl Resolver<'_> {
     /// The store that the gateways share, if there is one.
@@ -27,12 +30,15 @@ impl Resolver<'_> {
             );
             return None;
         }
-        let config = match ClusterConfig::new(store.get_ref().0.clone(), name.to_owned()) {
+        let files =
+            StoreFiles { authorities: self.file(&cluster.tls_ca, FileKind::Authorities), own: self.own(cluster) };
+        let config = match ClusterConfig::new(store.get_ref().0.clone(), name.to_owned(), files) {
             Ok(config) => config,
             Err(error) => {
                 self.problems.push(
                     Problem::new(error.to_string(), Some(store.span()))
-                        .help("write `store = \"redis://HOST:6379\"`, or `rediss://` for TLS, or `unix:///PATH`"),
+                        .help("write `store = \"redis://HOST:6379\"`, or `rediss://` for TLS, or `unix:///PATH`; several hosts of a \
+                               cluster as `redis+cluster://A,B`, of sentinels as `redis+sentinel://A,B/MASTER`"),
                 );
                 return None;
             }
@@ -46,5 +52,13 @@ impl Resolver<'_> {
             );
         }
         Some(config)
+    }
+
+    /// The certificate that the store gets to see.
+    fn own(&mut self, raw: &RawCluster) -> Option<CertificateFiles> {
+        self.pair(&raw.tls_cert, &raw.tls_key)?;
+        let chain = self.file(&raw.tls_cert, FileKind::Chain)?;
+        let key = self.file(&raw.tls_key, FileKind::Key)?;
+        Some(CertificateFiles { chain, key, ocsp: None })
     }
 }

@@ -23,6 +23,81 @@ struct Store {
     folder: TempDir,
 }
 
+/// A master, its replica, and a sentinel that knows both.
+struct Watched {
+    processes: Vec<Child>,
+    ports: [u16; 3],
+    _folder: TempDir,
+}
+
+impl Watched {
+    fn start() -> Option<Self> {
+        tool("redis-server")?;
+        let folder = tempfile::tempdir().unwrap();
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let ports @ [master, replica, sentinel] = [free(), free(), free()];
+        let text = format!(
+            "port {sentinel}\nbind 127.0.0.1\ndir {}\nsentinel monitor shop 127.0.0.1 {master} 1\n\
+             sentinel down-after-milliseconds shop 300\nsentinel failover-timeout shop 3000\n",
+            folder.path().display()
+        );
+        let file = folder.path().join("sentinel");
+        fs::write(&file, text).unwrap();
+        let (port, of) = (|port: u16| ["--port".to_owned(), port.to_string()], ["--replicaof", "127.0.0.1"]);
+        let run = |arguments: &dyn Fn(&mut std::process::Command)| {
+            let mut command = tool("redis-server").unwrap();
+            arguments(&mut command);
+            command.stdout(Stdio::null()).spawn().unwrap()
+        };
+        let plain = ["--save", "", "--bind", "127.0.0.1", "--dir", folder.path().to_str().unwrap()];
+        let processes = vec![
+            run(&|it| {
+                it.args(port(master)).args(plain);
+            }),
+            run(&|it| {
+                it.args(port(replica)).args(plain).args(of).arg(master.to_string());
+            }),
+            run(&|it| {
+                it.arg(&file).arg("--sentinel");
+            }),
+        ];
+        let it = Self { processes, ports, _folder: folder };
+        it.wait_for("*3\r\n$8\r\nSENTINEL\r\n$6\r\nMASTER\r\n$4\r\nshop\r\n", "num-slaves\r\n$1\r\n1\r\n");
+        Some(it)
+    }
+
+    /// Asks the sentinel, until it says something.
+    fn wait_for(&self, request: &str, expected: &str) {
+        let start = Instant::now();
+        loop {
+            assert!(start.elapsed() < PATIENCE, "the sentinel never says {expected:?}");
+            let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.ports[2])) else { continue };
+            stream.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+            let mut said = String::new();
+            if stream.write_all(request.as_bytes()).is_ok() {
+                // It ends with the time limit: the sentinel leaves the connection open.
+                let _ = stream.read_to_string(&mut said);
+            }
+            if said.contains(expected) {
+                return;
+            }
+        }
+    }
+
+    fn kill_master(&mut self) {
+        self.processes[0].kill().unwrap();
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            let _ = process.kill();
+            process.wait().unwrap();
+        }
+    }
+}
+
 impl Store {
     /// `None` if the program is missing.
     fn start() -> Option<Self> {
@@ -174,18 +249,50 @@ fn gateway(store: &Store, site: &Site) -> (TempDir, Serpent, SocketAddr) {
 
 /// A gateway whose route has more settings.
 fn gateway_with(store: &Store, site: &Site, route: &str) -> (TempDir, Serpent, SocketAddr) {
+    gateway_at(&format!("unix://{}", store.socket().display()), site, route)
+}
+
+/// A gateway with a store at an address.
+fn gateway_at(store: &str, site: &Site, route: &str) -> (TempDir, Serpent, SocketAddr) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("serpent.toml");
     let config = format!(
-        "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nworkers = 1\n[uplink]\nrate = \"off\"\n[cluster]\n\
-         store = \"unix://{}\"\nsite = \"shop\"\n[admission]\nslots = {WINDOW}\n[[upstream]]\nname = \"app\"\n\
+        "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nadmin-token = \"token\"\nworkers = 1\n[uplink]\nrate = \"off\"\n[cluster]\n\
+         store = \"{store}\"\nsite = \"shop\"\n[admission]\nslots = {WINDOW}\n[[upstream]]\nname = \"app\"\n\
          servers = [\"http://{}\"]\n[[site]]\n[[site.route]]\npath = \"/\"\nupstream = \"app\"\n{route}",
-        store.socket().display(),
         site.address
     );
+    fs::write(folder.path().join("token"), "t".repeat(64)).unwrap();
+    rustix::fs::chmod(folder.path().join("token"), rustix::fs::Mode::RUSR).unwrap();
     fs::write(&file, config).unwrap();
     let (serpent, admin) = start(&file);
     (folder, serpent, admin)
+}
+
+/// Changes something at an admin address; `None` if curl is missing.
+fn patch(admin: SocketAddr, place: &str, change: &str) -> Option<String> {
+    let token = format!("Authorization: Bearer {}", "t".repeat(64));
+    let (url, kind) = (format!("http://{admin}/api/{place}"), "Content-Type: application/merge-patch+json");
+    curl(&["-X", "PATCH", "-H", &token, "-H", kind, "-d", change, &url])
+}
+
+/// Asks an admin address until it says something.
+fn wait_for_api(admin: SocketAddr, place: &str, expected: &str) {
+    let start = Instant::now();
+    loop {
+        let said = curl(&[&format!("http://{admin}/api/{place}")]).unwrap();
+        if said.contains(expected) {
+            return;
+        }
+        assert!(start.elapsed() < PATIENCE, "{place} never says {expected}: {said}");
+    }
+}
+
+/// The status of an answer, and its head.
+fn ask(gateway: &Serpent, fields: &str) -> (String, String) {
+    let request = format!("GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{fields}\r\n");
+    let answer = gateway.exchange(request.as_bytes());
+    (answer.split(' ').nth(1).unwrap_or_default().to_owned(), answer)
 }
 
 fn has_slots(admin: SocketAddr, slots: u32) {
@@ -238,6 +345,31 @@ fn without_the_store_each_gateway_has_its_part_and_requests_go_on() {
     }
     a.wait_for_stderr("the store answers");
     clients.iter().for_each(|clients| clients.wait_for_answers(100));
+    assert_eq!(site.most(), WINDOW, "at no time more");
+    assert_eq!(clients.map(Clients::end), [0, 0], "no request is lost");
+}
+
+#[test]
+fn a_replica_becomes_the_master_and_no_request_is_lost() {
+    let Some(mut store) = Watched::start() else { return };
+    let address = format!("redis+sentinel://127.0.0.1:{}/shop", store.ports[2]);
+    let site = Site::start();
+    let (_a, a, admin_a) = gateway_at(&address, &site, "");
+    let (_b, b, admin_b) = gateway_at(&address, &site, "");
+    wait_for_metric(admin_a, "serpent_lease_gateways 2");
+    wait_for_metric(admin_b, "serpent_lease_gateways 2");
+    let clients = [Clients::start(&a, 12), Clients::start(&b, 12)];
+    clients.iter().for_each(|clients| clients.wait_for_answers(100));
+    store.kill_master();
+    for admin in [admin_a, admin_b] {
+        wait_for_metric(admin, "serpent_lease_in_force 0");
+    }
+    for (admin, gateway) in [(admin_a, &a), (admin_b, &b)] {
+        gateway.wait_for_stderr("the store answers");
+        wait_for_metric(admin, "serpent_lease_in_force 1");
+        wait_for_metric(admin, "serpent_lease_gateways 2");
+    }
+    clients.iter().for_each(|clients| clients.wait_for_answers(300));
     assert_eq!(site.most(), WINDOW, "at no time more");
     assert_eq!(clients.map(Clients::end), [0, 0], "no request is lost");
 }
@@ -327,4 +459,100 @@ fn the_rate_of_a_client_holds_over_all_gateways() {
     assert_eq!(ask(&b), "200", "it has not heard of the others");
     told(admin_b, 1);
     assert_eq!(ask(&b), "429", "four there, one here");
+}
+
+#[test]
+fn a_closed_site_and_a_drained_server_are_so_at_all_gateways() {
+    let (Some(store), Some(_)) = (Store::start(), tool("curl")) else { return };
+    let site = Site::start();
+    let folder = tempfile::tempdir().unwrap();
+    let settings = |name: &str| {
+        let file = folder.path().join(name);
+        format!(
+            "[[site]]\nnames = [\"shop.example\"]\nmaintenance = {{ file = \"{}\" }}\nroot = \"/\"\n",
+            file.display()
+        )
+    };
+    let (_a, a, admin_a) = gateway_with(&store, &site, &settings("a"));
+    let (_b, b, admin_b) = gateway_with(&store, &site, &settings("b"));
+    let shop = |gateway: &Serpent| {
+        let answer = gateway.exchange(b"GET / HTTP/1.1\r\nhost: shop.example\r\nconnection: close\r\n\r\n");
+        answer.contains(" 503 ")
+    };
+    assert!(!shop(&a) && !shop(&b));
+    // At the admin address of one.
+    patch(admin_a, "maintenance/shop.example", "{\"closed\": true}");
+    assert!(shop(&a));
+    wait_for_api(admin_b, "maintenance", "\"closed\": true");
+    assert!(shop(&b));
+    // What is said last holds, wherever it is said.
+    patch(admin_b, "maintenance/shop.example", "{\"closed\": false}");
+    wait_for_api(admin_a, "maintenance", "\"closed\": false");
+    assert!(!shop(&a) && !shop(&b));
+    // By a file at one.
+    fs::write(folder.path().join("a"), "").unwrap();
+    wait_for_api(admin_b, "maintenance", "\"closed\": true");
+    assert!(shop(&a) && shop(&b));
+    fs::remove_file(folder.path().join("a")).unwrap();
+    wait_for_api(admin_b, "maintenance", "\"closed\": false");
+    assert!(!shop(&b));
+    // A server.
+    let server = format!("upstreams/app/{}", site.address);
+    patch(admin_b, &server, "{\"state\": \"draining\"}");
+    patch(admin_b, &server, "{\"weight\": 7}");
+    wait_for_api(admin_a, "upstreams", "\"weight\": 7");
+    wait_for_api(admin_a, "upstreams", "\"state\": \"draining\"");
+    // A gateway that is new, or reads its configuration again, has it, too.
+    let (_c, _c_runs, admin_c) = gateway_with(&store, &site, &settings("c"));
+    wait_for_api(admin_c, "upstreams", "\"state\": \"draining\"");
+    a.signal(Signal::HUP);
+    wait_for_metric(admin_a, "serpent_config_reloads_total 1");
+    wait_for_api(admin_a, "upstreams", "\"state\": \"draining\"");
+}
+
+#[test]
+fn a_session_that_one_gateway_begins_goes_on_at_another_one() {
+    let Some(store) = Store::start() else { return };
+    let site = Site::start();
+    let classes = "[session]\n[[class]]\nname = \"gold\"\n[[class]]\nname = \"plain\"\n[[rule]]\nclass = \"gold\"\n\
+                   header = { \"x-gold\" = \"yes\" }\n[[rule]]\nclass = \"plain\"\n";
+    let (_a, a, _) = gateway_with(&store, &site, classes);
+    let (_b, b, _) = gateway_with(&store, &site, classes);
+    let start = Instant::now();
+    loop {
+        let (_, head) = ask(&a, "x-gold: yes\r\n");
+        let set = head.lines().find_map(|line| line.to_ascii_lowercase().starts_with("set-cookie").then_some(line));
+        let cookie = set.expect("a session begins").split_once(": ").unwrap().1.split(';').next().unwrap().to_owned();
+        // The session is known if no other one begins.
+        let (status, head) = ask(&b, &format!("cookie: {cookie}\r\n"));
+        assert_eq!(status, "200");
+        if !head.to_ascii_lowercase().contains("set-cookie") {
+            break;
+        }
+        assert!(start.elapsed() < PATIENCE, "the keys never come through the store: {head}");
+    }
+}
+
+#[test]
+fn requests_under_way_of_a_client_are_limited_over_all_gateways() {
+    let Some(store) = Store::start() else { return };
+    let site = Site::start();
+    let (_a, a, _) = gateway_with(&store, &site, "limit = { at-once = 2 }\n");
+    let (_b, b, _) = gateway_with(&store, &site, "limit = { at-once = 2 }\n");
+    // Requests whose bodies do not end, so that they stay under way.
+    let held: Vec<TcpStream> = (0..2)
+        .map(|_| {
+            let mut stream = a.connect();
+            stream.write_all(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n12345").unwrap();
+            stream
+        })
+        .collect();
+    let start = Instant::now();
+    while ask(&b, "").0 != "429" {
+        assert!(start.elapsed() < PATIENCE, "the other gateway never hears of them");
+    }
+    drop(held);
+    while ask(&b, "").0 != "200" {
+        assert!(start.elapsed() < PATIENCE, "the other gateway never hears that they are over");
+    }
 }

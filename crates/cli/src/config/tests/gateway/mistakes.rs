@@ -173,6 +173,12 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[session]\nlifetime = \"0s\"\n", ":9:12", "above zero"),
     ("[session]\nsecret = \"short\"\n", ":9:10", "too short: 5 bytes"),
     ("[limits]\nbody-directory = \"none\"\n", ":9:18", "`none` does not exist"),
+    // Several gateways.
+    ("[cluster]\nsite = \"a\"\n", ":8:1", "has no `store`"),
+    ("[cluster]\nstore = \"redis://a\"\nsite = \"a b\"\n", ":10:8", "the name of a site has"),
+    ("[cluster]\nstore = \"redis://a,b\"\nsite = \"a\"\n", ":9:9", "several hosts are those"),
+    ("[cluster]\nstore = \"redis+sentinel://a\"\nsite = \"a\"\n", ":9:9", "name of the master"),
+    ("[cluster]\nstore = \"rediss://a\"\nsite = \"a\"\ntls-cert = \"x\"\n", ":11:12", "has no key"),
 ];
 
 #[test]

@@ -10,7 +10,7 @@ use super::{
     section::{Section, sections},
     written::{
         FileOrTable, OnOrTable, OrOff, OrText, Pairs, RawCacheControl, RawCutoffs, RawExpires, Setting, TextOr, Values,
-        ValuesByName, WindowOrTable, Written, one_or_more,
+        ValuesByName, WindowOrTable, Written, one_or_more, or_text,
     },
 };
 
@@ -591,24 +591,12 @@ sections! {
     }
 }
 
-impl OrText for RawCgi {
-    const EXPECTED: &'static str = "a directory or program, or a table with `program`";
-}
-
-impl OrText for RawFastCgi {
-    const EXPECTED: &'static str = "the address of an application, or a table with `address`";
-}
-
-impl OrText for RawUwsgi {
-    const EXPECTED: &'static str = "the address of an application, or a table with `address`";
-}
-
-impl OrText for RawServer {
-    const EXPECTED: &'static str = "a server as in \"http://10.0.0.1:3000\", or a table with `url`";
-}
-
-impl OrText for RawSticky {
-    const EXPECTED: &'static str = "the name of a cookie, or a table with `cookie`";
+or_text! {
+    RawCgi: "a directory or program, or a table with `program`",
+    RawFastCgi: "the address of an application, or a table with `address`",
+    RawUwsgi: "the address of an application, or a table with `address`",
+    RawServer: "a server as in \"http://10.0.0.1:3000\", or a table with `url`",
+    RawSticky: "the name of a cookie, or a table with `cookie`",
 }
 
 /// A resource of `[admission]`.

@@ -140,6 +140,7 @@ const SECTIONS: &[&str] = &[
     "site.route.cache",
     "site.route.cgi",
     "site.route.fastcgi",
+    "site.route.uwsgi",
     "site.route.limit",
     "site.route.require",
     "site.route.forward-auth",

@@ -362,3 +362,10 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for WindowOrTable<T> {
         deserializer.deserialize_any(Reader(PhantomData))
     }
 }
+
+/// The forms of sections that may be a text.
+macro_rules! or_text {
+    ($($name:ident: $expected:literal,)*) => { $(impl OrText for $name { const EXPECTED: &'static str = $expected; })* };
+}
+
+pub(super) use or_text;

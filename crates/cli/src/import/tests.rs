@@ -801,7 +801,7 @@ fn applications_behind_uwsgi_are_routes() {
         location / { uwsgi_pass uwsgi://127.0.0.1:3031; uwsgi_read_timeout 5m; uwsgi_modifier1 30; uwsgi_buffers 8 8k; }\n\
         location /shop/ { uwsgi_pass shop; }\n  location /tls/ { uwsgi_pass suwsgi://127.0.0.1:1; }\n}\n",
     );
-    has(&text, &["uwsgi.address = \"127.0.0.1:3031\"", "uwsgi.modifier = 30", "uwsgi.timeout = \"300s\""]);
+    has(&text, &["uwsgi.address = \"127.0.0.1:3031\"", "uwsgi.modifier = 30", "uwsgi.timeout = \"5m\""]);
     has(&text, &["uwsgi.address = \"unix:/run/shop.sock\"", "uwsgi.environment = { UWSGI_SCRIPT = \"shop\" }"]);
     assert!(left.iter().any(|left| left.contains("no variables")), "{left:#?}");
     assert!(left.iter().any(|left| left.contains("without TLS")), "{left:#?}");

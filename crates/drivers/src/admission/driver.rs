@@ -24,7 +24,7 @@ use super::{
     membership::Membership,
     request::Arrival,
     routes::Routes,
-    settings::{Contradiction, check, settings},
+    settings::{Contradiction, check, class_names, resource_names, settings},
     stats::{ResourceStats, Stats},
     windows::{Adjusted, Due, Windows, ns},
 };
@@ -551,14 +551,6 @@ impl Core {
     fn tell_refused(&self, now: Instant, class: ClassId, refusal: Refusal, waited_ns: u64) {
         tracing::trace!(at_ns = now.as_ns(), class = self.name(class), waited_ns, ?refusal, "refused");
     }
-}
-
-fn class_names(classes: &Classes) -> Vec<Arc<str>> {
-    classes.classes.iter().map(|class| class.name.as_str().into()).collect()
-}
-
-fn resource_names(classes: &Classes) -> Vec<Arc<str>> {
-    classes.admission.resources.iter().map(|resource| resource.name.as_str().into()).collect()
 }
 
 /// The counts since an earlier moment.

@@ -1,6 +1,6 @@
 //! The settings of admission, translated for the scheduler.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use scheduler::{
     admission::{Settings, SettingsError},
@@ -74,4 +74,14 @@ pub(super) fn settings(classes: &Classes) -> Settings {
         late: admission.late,
         delay_window_ns: ns(admission.delay_window),
     }
+}
+
+/// The names of classes.
+pub(super) fn class_names(classes: &Classes) -> Vec<Arc<str>> {
+    classes.classes.iter().map(|class| class.name.as_str().into()).collect()
+}
+
+/// The names of resources.
+pub(super) fn resource_names(classes: &Classes) -> Vec<Arc<str>> {
+    classes.admission.resources.iter().map(|resource| resource.name.as_str().into()).collect()
 }

@@ -73,6 +73,7 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
             ("/old", false),
             ("/cgi-bin/", true),
             ("/**/*.php", true),
+            ("/lists/", true),
             ("\\.phtml(/|$)", true),
             ("/blog", false)
         ]
@@ -359,6 +360,14 @@ fn with_setting(plain: &str, key: &str, written: &str) -> (String, String) {
                 format!("[[site]]\nroot = \"www\"\n[[site.route]]\npath = \"/\"\n{table}{more}")
             };
             (fastcgi(&line), fastcgi(""))
+        }
+        "site.route.uwsgi" => {
+            let uwsgi = |more: &str| {
+                format!(
+                    "[[site]]\n[[site.route]]\npath = \"/\"\n[site.route.uwsgi]\naddress = \"127.0.0.1:3031\"\n{more}"
+                )
+            };
+            (uwsgi(&line), uwsgi(""))
         }
         "site.route.limit" => {
             let limit = |more: &str| format!("{GATEWAY}[site.route.limit]\nrate = \"1/s\"\n{more}");

@@ -446,7 +446,7 @@ fn mistakes_about_routes_without_an_upstream() {
         ("[[site]]\n[[site.route]]\npath = \"/\"\nuwsgi = \"http://a:1\"\n", ":4:9", "no address of uwsgi"),
         (
             "[[site]]\n[[site.route]]\npath = \"/\"\nuwsgi = { address = \"a:1\", modifier = 256 }\n",
-            ":4:38",
+            ":4:39",
             "not a number from 0 to 255",
         ),
         (

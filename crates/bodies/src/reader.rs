@@ -2,11 +2,12 @@
 
 use std::{
     io,
+    mem::MaybeUninit,
     pin::Pin,
     task::{Context, Poll, ready},
 };
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Buf as _, Bytes};
 use http_body::{Body, Frame};
 use tokio::io::{AsyncRead, ReadBuf};
 
@@ -62,14 +63,12 @@ impl<R: AsyncRead + Unpin> Body for ReaderBody<R> {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        let mut bytes = BytesMut::zeroed(MOST_BYTES);
-        let mut buf = ReadBuf::new(&mut bytes);
+        // A reader that has nothing costs no memory.
+        let mut bytes = [const { MaybeUninit::uninit() }; MOST_BYTES];
+        let mut buf = ReadBuf::uninit(&mut bytes);
         ready!(Pin::new(&mut self.0).poll_read(cx, &mut buf))?;
-        let read = buf.filled().len();
-        bytes.truncate(read);
-        // What waits is no longer than what came.
-        let data = if read < MOST_BYTES / 4 { Bytes::copy_from_slice(&bytes) } else { bytes.freeze() };
-        Poll::Ready((read > 0).then(|| Ok(Frame::data(data))))
+        let read = buf.filled();
+        Poll::Ready((!read.is_empty()).then(|| Ok(Frame::data(Bytes::copy_from_slice(read)))))
     }
 }
 

@@ -25,6 +25,7 @@
 
 mod admission;
 pub(crate) mod answer_body;
+mod asked_for;
 mod body;
 mod cached;
 mod call;

@@ -138,6 +138,14 @@ pin_project_lite::pin_project! {
     }
 }
 
+#[cfg(test)]
+impl<B: Body> GatedBody<B> {
+    /// HTTP/2: the job that asks leave now.
+    pub(super) fn job(&self) -> Option<JobId> {
+        self.stream.as_ref()?.asks
+    }
+}
+
 impl<B: Body + Unpin> GatedBody<B> {
     /// HTTP/1: the inner body, if all that was taken from it was passed on. The caller may send bytes of it by itself,
     /// and then tells so ([`GatedBody::handle_passed`]).

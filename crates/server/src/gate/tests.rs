@@ -6,6 +6,7 @@ use std::{future::poll_fn, num::NonZeroU64};
 
 use heads::PriorityField;
 use http::{Response, Version};
+use http_body::Body as _;
 use http_body_util::Full;
 use limits::{Allowance, ByteRate};
 use scheduler::class::ClassId;
@@ -357,6 +358,47 @@ async fn a_connection_whose_data_were_all_read_spends_no_second_turn() {
             client.write_all(b"efghijkl").await.unwrap();
             gate.read_exact(&mut [0; 8]).await.unwrap();
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_in_bursts_is_ranked_behind_a_pause_as_if_it_began_then() {
+    for in_bursts in [true, false] {
+        let uplink = paced("10mbit");
+        drives(&uplink);
+        let (transport, _client) = memory::connection(ROOM_BYTES);
+        let gate = Gate::new(transport, &uplink);
+        let flow = gate.flow();
+        let begin = |in_bursts: bool| {
+            let (near, far) = tokio::io::duplex(64 * 1024);
+            let mut response = Response::new(crate::body::ReaderBody::new(far));
+            if in_bursts {
+                response.extensions_mut().insert(InBursts);
+            }
+            (near, flow.clone().response(Version::HTTP_2, response, Urgency::Ranked, |_| ()).into_body())
+        };
+        let (mut chat, mut of_chat) = begin(in_bursts);
+        let (mut other, mut of_other) = begin(false);
+        let says = async |near: &mut tokio::io::DuplexStream, body: &mut GatedBody<_>, bytes: usize| {
+            near.write_all(&vec![0; bytes]).await.unwrap();
+            let mut passed = 0;
+            while passed < bytes {
+                let frame = timeout(LONG, http_body_util::BodyExt::frame(body)).await.expect("it has leave").unwrap();
+                let len = frame.unwrap().into_data().unwrap().len();
+                flow.handle_sent(len as u64);
+                passed += len;
+            }
+        };
+        says(&mut chat, &mut of_chat, 50_000).await;
+        says(&mut other, &mut of_other, 10_000).await;
+        let place = |body: &GatedBody<_>| uplink.driver().place(body.job().expect("it is ranked"));
+        assert!(place(&of_other) < place(&of_chat), "it has had less");
+        let pauses = poll_fn(|cx| Poll::Ready(Pin::new(&mut of_chat).poll_frame(cx).is_pending())).await;
+        assert!(pauses && uplink.stats().jobs == 2);
+        says(&mut chat, &mut of_chat, 100).await;
+        assert_eq!(place(&of_chat) < place(&of_other), in_bursts);
+        drop((of_chat, of_other));
+        assert_eq!(uplink.stats().jobs, 0, "nothing is left behind");
     }
 }
 

@@ -21,9 +21,9 @@ use tokio::time::Instant;
 
 use super::{
     answer_body::AnswerBody,
+    asked_for::asked_for,
     call::{Call, End},
     guard::Guarded,
-    interim,
     presence::ClientGone,
     spans::RequestSpans,
     websocket,
@@ -137,7 +137,7 @@ impl RequestContext {
     ) -> Self {
         let websocket = websocket::take(&mut parts, &mut body);
         if let Some(interims) = &interims {
-            body = interim::asked_for(&parts, body, interims);
+            body = asked_for(&parts, body, interims);
         }
         let body = (!body.is_none()).then(|| connection.client_body(body, &snapshot.limits));
         Self { interims, websocket, ..Self::with(connection, snapshot, parts, body, None) }

@@ -1,57 +1,12 @@
 //! Interim responses (RFC 9110, section 15.2): how they come to the client of a request.
 
-use std::{
-    io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
-use bytes::Bytes;
 use heads::Page;
-use http::{Response, StatusCode, Version, header::EXPECT, request::Parts};
-use http_body::{Body, Frame, SizeHint};
+use http::{Response, Version};
 
 use super::context::RequestContext;
-use crate::{body::IncomingBody, connection_state::ConnectionState, sites::Routed};
-
-/// The body of a request over HTTP/2. Its client is asked for it (`100 Continue`) as soon as it is wanted, if it waits for that.
-pub(super) fn asked_for(parts: &Parts, body: IncomingBody, interims: &http2::Interims) -> IncomingBody {
-    let waits = parts.headers.get(EXPECT).is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    if !waits || body.is_none() {
-        return body;
-    }
-    IncomingBody::new(AskedFor { body, interims: Some(interims.clone()) })
-}
-
-struct AskedFor {
-    body: IncomingBody,
-    /// `None`: the client was asked, or sends without it.
-    interims: Option<http2::Interims>,
-}
-
-impl Body for AskedFor {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if let (true, Some(interims)) = (polled.is_pending(), self.interims.take()) {
-            let mut asks = Response::new(());
-            *asks.status_mut() = StatusCode::CONTINUE;
-            interims.push(asks);
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
+use crate::{connection_state::ConnectionState, sites::Routed};
 
 /// The way of interim responses to the client of a request. Usable from any task; from the response on, they are dropped.
 pub(super) enum InterimWay {

@@ -270,14 +270,16 @@ fn deadlines_decide_which_call_goes_first_under_edf() {
     calls.client.say("unary 1 0 hold");
     calls.server.expect("begins Unary");
     for (at, (call, timeout)) in (1..).zip([(2, "50s"), (3, "20s"), (4, "0"), (5, "30s")]) {
-        calls.client.say(&format!("unary {call} {timeout} {call}"));
+        calls.client.say(&format!("unary {call} {timeout} hold {call}"));
         calls.waiting(at);
     }
     calls.server.say("go on");
     calls.client.expect("1 message hold");
     calls.client.begins("1 status 0");
     for call in [3, 5, 2, 4] {
-        calls.client.expect(&format!("{call} message {call}"));
+        while calls.server.next() != "begins Unary" {}
+        calls.server.say("go on");
+        calls.client.expect(&format!("{call} message hold {call}"));
         calls.client.begins(&format!("{call} status 0"));
     }
 }

@@ -54,7 +54,7 @@
 //! - The link is charged for the written bytes of each grant, counted as on the wire, plus bytes without a
 //!   grant.
 
-mod alarm;
+mod changes;
 pub(crate) mod classes;
 mod fair_sharing;
 mod grant;
@@ -90,7 +90,6 @@ use crate::{
     priority::{GroupId, Priority},
     share::{self, Contender, Policy},
     time::Instant,
-    units::Rate,
 };
 
 /// The uplink scheduler; see the head of this module.
@@ -134,74 +133,6 @@ impl Uplink {
     /// The settings in force.
     pub fn settings(&self) -> &Settings {
         &self.settings
-    }
-
-    /// Applies changed settings; waiting jobs are ranked again.
-    pub fn handle_settings(&mut self, now: Instant, settings: Settings) {
-        self.advance(now);
-        let followed = (self.settings.needs_fair_sharing(), self.settings.guard_stretch);
-        self.classes_follow_rate(now, settings.rate);
-        let old_rate = self.settings.simulated_rate();
-        self.settings = settings;
-        self.link.set(now, settings.rate, settings.pacing);
-        self.fair_sharing.handle_rate(old_rate, self.settings.simulated_rate(), self.link.free_at());
-        if (self.settings.needs_fair_sharing(), settings.guard_stretch) != followed {
-            self.fair_sharing.restart(now, &self.settings, &mut self.jobs);
-        }
-        self.rank_all_anew();
-        self.follow_room();
-    }
-
-    /// Changes the rate of the bottleneck.
-    pub fn handle_rate(&mut self, now: Instant, rate: Option<Rate>) {
-        self.advance(now);
-        let late_anew = self.classes_follow_rate(now, rate);
-        let old_rate = self.settings.simulated_rate();
-        self.settings.rate = rate;
-        self.link.set_rate(now, rate);
-        self.fair_sharing.handle_rate(old_rate, self.settings.simulated_rate(), self.link.free_at());
-        if self.settings.order.needs_rate() || late_anew {
-            self.rank_all_anew();
-        }
-        self.follow_room();
-    }
-
-    /// Changes how the link is shared between classes; `None` makes all jobs one class.
-    ///
-    /// Waiting jobs keep waiting, in their new class: `moves` gives the new class for each old number. A
-    /// class that is not in `moves` keeps its number, or becomes the last class if there are fewer now.
-    ///
-    /// # Errors
-    /// The same errors as [`ClassShare::check`]; then nothing has changed.
-    pub fn handle_share(
-        &mut self,
-        now: Instant,
-        share: Option<ClassShare>,
-        moves: &[ClassId],
-    ) -> Result<(), ShareError> {
-        if let Some(share) = &share {
-            share.check()?;
-        }
-        self.advance(now);
-        self.queues = vec![ClassQueue::default(); share.as_ref().map_or(1, |share| share.classes.len())];
-        self.classes = share.map(Classes::new);
-        self.waiting = 0;
-        for ended in self.groups.clear(&mut self.jobs) {
-            self.remove(ended, true);
-        }
-        let mut waiting = Vec::new();
-        for (index, it) in &mut self.jobs {
-            it.class = moves.get(it.class.index()).copied().unwrap_or(it.class);
-            (it.share_tag_bytes, it.charged_to, it.late, it.queued) = (0, None, false, None);
-            if let Some(member) = &mut it.member {
-                self.groups.join(member, it.class.index().min(self.queues.len() - 1));
-            }
-            waiting.extend(it.waiting.take().map(|waiting| (JobId(index as u32), waiting.wanted_bytes)));
-        }
-        for (job, wanted_bytes) in waiting {
-            self.wait(now, job, wanted_bytes);
-        }
-        Ok(())
     }
 
     /// Starts a response of the first class. `size` is in payload bytes, with head and framing as far as
@@ -414,6 +345,29 @@ impl Uplink {
         Some(self.grant(now, place, (job, waiting.wanted_bytes.min(most_bytes)), reason, share))
     }
 
+    /// The first moment at which [`Uplink::poll_grant`] has a grant; `None` while no job waits.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        if self.waiting == 0 {
+            return None;
+        }
+        let room_at = self.link.room_at();
+        let Some(classes) = &self.classes else { return Some(room_at) };
+        let waiting = self.queues.iter().enumerate().filter(|(_, queue)| queue.waiting > 0);
+        let may_go_at = waiting.map(|(class, _)| classes.room_at(class, self.link_properties())).min();
+        Some(room_at.max(may_go_at?))
+    }
+
+    /// When to call [`Uplink::poll_grant`] again; `None` while no job waits. Between [`Uplink::poll_timeout`] and
+    /// [`crate::Pacing::slack_ns`] later.
+    ///
+    /// Bytes without a grant move the moment of room. As long as it does not pass the time returned here, that time
+    /// stays as it is, so a driver sets its timer once for each grant and does not come in vain.
+    pub fn poll_alarm(&self) -> Option<Instant> {
+        let room_at = self.poll_timeout()?;
+        let latest = room_at.add_ns(self.settings.pacing.slack_ns);
+        Some(if (room_at..=latest).contains(&self.alarm) { self.alarm } else { latest })
+    }
+
     /// Grants bytes that a place has earned to a job of its group: as a rule, the place's own.
     fn grant(
         &mut self,
@@ -564,22 +518,9 @@ impl Uplink {
         }
     }
 
-    fn rank_all_anew(&mut self) {
-        let concerned = self.jobs.iter().filter(|(_, it)| it.waiting.is_some() || it.queued.is_some());
-        for job in concerned.map(|(index, _)| JobId(index as u32)).collect::<Vec<_>>() {
-            self.rank_anew(job);
-        }
-    }
-
-    /// Prepares the classes for a new rate. Returns true if ranks are out of date: lateness depends on the rate.
-    fn classes_follow_rate(&mut self, now: Instant, rate: Option<Rate>) -> bool {
-        let Some(classes) = &mut self.classes else { return false };
-        classes.handle_rate(now, self.settings.rate, rate);
-        let late_anew = classes.policy() == Policy::Edf;
-        if late_anew {
-            self.jobs.iter_mut().for_each(|(_, it)| it.late = false);
-        }
-        late_anew
+    /// The link or the waiting jobs have changed.
+    fn follow_room(&mut self) {
+        self.alarm = self.poll_alarm().unwrap_or(self.alarm);
     }
 
     /// Advances simulated fair sharing to now, and puts ahead the jobs that the guard names.

@@ -21,18 +21,6 @@ impl Uplink {
         self.classes.as_ref().map(Classes::given)
     }
 
-    /// When to call [`Uplink::poll_grant`] again; `None` while no job waits.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.waiting == 0 {
-            return None;
-        }
-        let room_at = self.link.room_at();
-        let Some(classes) = &self.classes else { return Some(room_at) };
-        let waiting = self.queues.iter().enumerate().filter(|(_, queue)| queue.waiting > 0);
-        let may_go_at = waiting.map(|(class, _)| classes.room_at(class, self.link_properties())).min();
-        Some(room_at.max(may_go_at?))
-    }
-
     /// The job's precedence by share, urgency and order: the smallest goes first. For a driver that chooses among
     /// jobs that share something narrower than the uplink, such as one connection. Classes count only where they
     /// are ordered: by priority or by deadline.

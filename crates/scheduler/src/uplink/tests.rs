@@ -7,6 +7,7 @@ use super::*;
 use crate::{
     link::{Chunk, Pacing},
     order::Order,
+    units::Rate,
 };
 
 fn rate(text: &str) -> Rate {

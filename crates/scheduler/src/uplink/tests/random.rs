@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, format, prelude::v1::*};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::super::*;
-use crate::{Chunk, class::Class, link::Pacing, order::Order};
+use crate::{Chunk, class::Class, link::Pacing, order::Order, units::Rate};
 
 /// A random event. A job is picked by a number, modulo the number of jobs.
 #[derive(Clone, Debug)]

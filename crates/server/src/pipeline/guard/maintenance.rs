@@ -90,7 +90,7 @@ impl Switch {
 
     /// The file that closes the site now.
     pub(crate) fn closed_by(&self) -> Option<&Path> {
-        self.closed.load(Relaxed).then_some(&*self.config.file)
+        self.has_file().then_some(&*self.config.file)
     }
 
     /// Refuses a client while the site is closed.

@@ -116,7 +116,7 @@ fn what_is_no_binary_header_is_refused_as_soon_as_that_is_certain() {
 
 #[test]
 fn ends_of_two_families_are_written_as_ipv6() {
-    let mixed = Some(ends("192.0.2.7:1", "[2001:db8::1]:2"));
+    let mixed = ends("192.0.2.7:1", "[2001:db8::1]:2");
     let mut out = Vec::new();
     write(Version::V1, mixed, &mut out);
     assert_eq!(String::from_utf8_lossy(&out), "PROXY TCP6 ::ffff:192.0.2.7 2001:db8::1 1 2\r\n");

@@ -1,8 +1,8 @@
 //! Admission: the request that enters the site next.
 //!
 //! A state machine without a clock and without the requests themselves. It limits how many requests a site works on at
-//! once. Further requests wait in bounded queues, one for each class and resource type. The resource type of a request is
-//! what it mainly needs: processor, disk, database. When there is room, three questions are answered in turn:
+//! once. Others wait in bounded queues, one for each class and resource type. The resource type of a request is what it
+//! mainly needs: processor, disk, database. When there is room, three questions are answered in turn:
 //!
 //! 1. Which resource type? The idlest one with waiting requests: the largest (window - running) / window
 //!    ("Multiple-resource Request Scheduling Algorithms for Proportional System-time Differentiation at Website Gateway",
@@ -13,8 +13,7 @@
 //! The life of a request, and its calls:
 //!
 //! 1. [`Admission::handle_arrived`] when its class and resource type are known. It waits.
-//! 2. [`Admission::poll_decision`] starts it, and it holds a slot from then on. Or the request is refused, and its id is no
-//!    longer valid.
+//! 2. [`Admission::poll_decision`] starts it, and it holds a slot from then on; or refuses it, which ends its id.
 //! 3. [`Admission::handle_finished`] when the site has finished it, which frees the slot.
 //! 4. [`Admission::handle_gone`] when its client is gone, while it waits or runs. [`Admission::handle_given_up`] when the
 //!    gateway or the site gives it up. A request that only waited has used no slot.

@@ -534,7 +534,7 @@ sections! {
     RawAdmission {
         share: Setting,
         slots: Setting,
-        resources: Option<BTreeMap<Spanned<String>, Spanned<RawResource>>>,
+        resources: Option<BTreeMap<Spanned<String>, Spanned<WindowOrTable<RawWindow>>>>,
         late: Setting,
         delay_window: Setting,
         windows: Setting,
@@ -598,6 +598,3 @@ or_text! {
     RawServer: "a server as in \"http://10.0.0.1:3000\", or a table with `url`",
     RawSticky: "the name of a cookie, or a table with `cookie`",
 }
-
-/// A resource of `[admission]`.
-pub type RawResource = WindowOrTable<RawWindow>;

@@ -476,8 +476,8 @@ impl Sample {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for (class, kind, goal) in goals.iter().filter(|(_, _, goal)| is_rate(goal) == of_rates) {
                 if let Some(value) = value(goal) {
-                    let labels = [("class", *class), ("objective", kind)];
-                    ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+                    let labels = &[("class", *class), ("objective", kind)];
+                    ConstGauge::new(value).encode(family.encode_family(labels)?)?;
                 }
             }
         }
@@ -485,37 +485,30 @@ impl Sample {
     }
 }
 
-/// Writes a number as a counter or as a gauge.
 /// What is counted of the leases of this gateway.
 fn encode_leases(leases: Option<&LeaseStats>, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let Some(leases) = leases else { return Ok(()) };
     let numbers = [
         ("lease_gateways", "Gateways of the site, as far as it is known", leases.gateways),
-        (
-            "lease_in_force",
-            "Whether the gateway has slots by leases, rather than its equal part: 1 or 0",
-            leases.leased.into(),
-        ),
+        ("lease_in_force", "Whether its slots are leased, and not its equal part: 1 or 0", leases.leased.into()),
         ("lease_leads", "Whether the gateway adjusts the windows of the site: 1 or 0", leases.leads.into()),
     ];
     for (name, help, number) in numbers {
         let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         encode_number(MetricType::Gauge, number.into(), family)?;
     }
-    type Number = fn(&(String, u32, u32)) -> u32;
-    let of_cells: [(&str, &str, Number); 2] = [
-        ("lease_slots", "Slots that the gateway has", |cell| cell.1),
-        ("lease_window", "Slots of all gateways together", |cell| cell.2),
-    ];
-    for (name, help, number) in of_cells {
+    let of_cells = [("lease_slots", "Slots that the gateway has"), ("lease_window", "Slots of all gateways together")];
+    for (at, (name, help)) in of_cells.into_iter().enumerate() {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for cell in &leases.cells {
-            encode_number(MetricType::Gauge, number(cell).into(), family.encode_family(&[("of", &*cell.0)])?)?;
+        for (of, slots, window) in &leases.cells {
+            let number = [*slots, *window][at];
+            encode_number(MetricType::Gauge, number.into(), family.encode_family(&[("of", &**of)])?)?;
         }
     }
     Ok(())
 }
 
+/// Writes a number as a counter or as a gauge.
 fn encode_number(kind: MetricType, number: u64, encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
     match kind {
         MetricType::Counter => ConstCounter::new(number).encode(encoder),

@@ -8,7 +8,8 @@ use super::resolver::Resolver;
 use crate::{
     config::{
         problems::Problem,
-        raw::{Raw, RawResource},
+        raw::{Raw, RawWindow},
+        written::WindowOrTable,
         written::{Setting, Written},
     },
     values::{self, Named as _},
@@ -34,13 +35,13 @@ impl Resolver<'_> {
         resources
     }
 
-    fn resource_of(&mut self, name: String, written: &Spanned<RawResource>) -> ResourceConfig {
+    fn resource_of(&mut self, name: String, written: &Spanned<WindowOrTable<RawWindow>>) -> ResourceConfig {
         let raw = match written.get_ref() {
-            RawResource::Window(window) => {
+            WindowOrTable::Window(window) => {
                 let window = Some(Spanned::new(written.span(), window.clone()));
                 return ResourceConfig::new(name, self.optional(&window, values::limit_or_off).flatten());
             }
-            RawResource::Table(table) => table,
+            WindowOrTable::Table(table) => table,
         };
         let limit = |text: &str| {
             let limit = values::limit_or_off(text)?;
@@ -81,7 +82,7 @@ impl Resolver<'_> {
     pub(super) fn probes(&mut self, raw: &Raw, resources: &mut [ResourceConfig], upstreams: &[UpstreamConfig]) {
         let names: Vec<_> = upstreams.iter().map(|upstream| upstream.name.clone()).collect();
         for (name, written) in named_resources(raw) {
-            let RawResource::Table(raw) = written.get_ref() else { continue };
+            let WindowOrTable::Table(raw) = written.get_ref() else { continue };
             let Some(resource) = resources.iter_mut().find(|resource| resource.name == *name.get_ref()) else {
                 continue;
             };
@@ -212,12 +213,12 @@ pub(super) fn drop_unused_site(raw: &Raw, sites: &mut [Site], rules: &mut [Rule]
 }
 
 /// Resources that have a name, in the order of the file.
-fn named_resources(raw: &Raw) -> Vec<(&Spanned<String>, &Spanned<RawResource>)> {
+fn named_resources(raw: &Raw) -> Vec<(&Spanned<String>, &Spanned<WindowOrTable<RawWindow>>)> {
     let mut named: Vec<_> = raw.admission.resources.iter().flatten().collect();
     named.sort_by_key(|(name, _)| name.span().start);
     named
 }
 
-fn asks_for_a_page(resource: &RawResource) -> bool {
-    matches!(resource, RawResource::Table(table) if table.probe.is_some())
+fn asks_for_a_page(resource: &WindowOrTable<RawWindow>) -> bool {
+    matches!(resource, WindowOrTable::Table(table) if table.probe.is_some())
 }

@@ -118,11 +118,11 @@ fn what_is_no_binary_header_is_refused_as_soon_as_that_is_certain() {
 fn ends_of_two_families_are_written_as_ipv6() {
     let mixed = ends("192.0.2.7:1", "[2001:db8::1]:2");
     let mut out = Vec::new();
-    write(Version::V1, mixed, &mut out);
+    write(Version::V1, Some(mixed), &mut out);
     assert_eq!(String::from_utf8_lossy(&out), "PROXY TCP6 ::ffff:192.0.2.7 2001:db8::1 1 2\r\n");
     out.clear();
-    write(Version::V2, mixed, &mut out);
-    assert_eq!(found(&out), Header::Proxied(mixed.unwrap()));
+    write(Version::V2, Some(mixed), &mut out);
+    assert_eq!(found(&out), Header::Proxied(mixed));
     out.clear();
     write(Version::V1, Some(ends("[::ffff:192.0.2.7]:1", "192.0.2.8:2")), &mut out);
     assert_eq!(String::from_utf8_lossy(&out), "PROXY TCP4 192.0.2.7 192.0.2.8 1 2\r\n");

@@ -100,7 +100,7 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
     assert_eq!(php.environment, [("LANG".to_owned(), "C.UTF-8".to_owned())]);
     assert_eq!(php.pass_environment, ["TZ"]);
 
-    let Origin::FastCgi(fpm) = &site.routes[11].origin else { panic!("{:?}", site.routes[11].origin) };
+    let Origin::FastCgi(fpm) = &site.routes[12].origin else { panic!("{:?}", site.routes[12].origin) };
     assert_eq!(fpm.address, FastCgiAddress::Unix("/run/php/php-fpm.sock".into()));
     assert!(fpm.root.as_ref().unwrap().ends_with("www"));
     assert_eq!(fpm.remote_root.as_deref(), Some(Path::new("/var/www/html")));
@@ -145,7 +145,7 @@ fn the_example_of_a_gateway_is_served_as_it_stands() {
 
     let tried: Vec<_> = site.routes[7].try_files.iter().map(ToString::to_string).collect();
     assert_eq!(tried, ["/static/none.html"]);
-    assert_eq!(site.routes[12].fallback.as_ref().unwrap().to_string(), "/blog/index.phtml{query}");
+    assert_eq!(site.routes[13].fallback.as_ref().unwrap().to_string(), "/blog/index.phtml{query}");
 
     let app = &config.upstreams[0];
     assert_eq!(app.servers[1].address, UpstreamAddress::Name("app2.internal".into(), 8443));

@@ -41,7 +41,7 @@ pub(super) fn one_class(snapshot: &ConfigSnapshot, stats: &[(Arc<str>, ClassStat
     let responses: Map<_, _> = (1..).zip(totals.responses).map(|(n, count)| (format!("{n}xx"), count.into())).collect();
     let time = |times: &TimesTotal| json!({ "count": times.count(), "mean_s": times.mean_s() });
     let goal = |goal: Goal| {
-        let Goal { kind, target, value, met } = goal;
+        let Goal { kind, target, value, met, .. } = goal;
         json!({ "objective": kind.to_string(), "target": target, "value": value, "met": met })
     };
     json!({

@@ -22,7 +22,7 @@ use crate::{
     keys::{self, Keys},
     passwords::{Credentials, Passwords},
     path::decoded_path,
-    sessions::{Session, Sessions},
+    sessions::{Session, SessionKeys, Sessions},
 };
 
 /// A file of names and passwords, and a field with credentials. Adding a line to a valid file must not change

@@ -186,7 +186,7 @@ function certificate(it) {
 // What needs attention, in words.
 function summary(value) {
   const last = live.seconds[live.seconds.length - 1];
-  const said = value.closed_by.map((file) => [`a site is closed for maintenance, as long as ${file} exists`, "missed"]);
+  const said = value.closed_by.map((file) => [`a site is closed for maintenance by ${file}`, "missed"]);
   const down = value.upstreams.flatMap((it) => it.servers).filter((it) => it.health !== "healthy").length;
   if (down) said.push([`${down} ${down === 1 ? "server is" : "servers are"} not healthy`, "missed"]);
   for (const it of value.classes.classes) if (it.objectives.some((goal) => goal.met === false)) said.push([`${it.name} misses its objective`, "missed"]);

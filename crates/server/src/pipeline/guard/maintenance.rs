@@ -88,9 +88,10 @@ impl Switch {
         }
     }
 
-    /// The file that closes the site now.
+    /// What closes the site now: its file, or words for something else.
     pub(crate) fn closed_by(&self) -> Option<&Path> {
-        self.has_file().then_some(&*self.config.file)
+        let by = if self.has_file() { &*self.config.file } else { Path::new("the admin address, or a file elsewhere") };
+        self.is_closed().then_some(by)
     }
 
     /// Refuses a client while the site is closed.

@@ -266,9 +266,7 @@ impl Admission {
         self.sequence += 1;
         let id = RequestId { sequence: self.sequence, index };
         let expected_ns = arrival.expected_ns.or_else(|| self.service[resource.index()].mean_ns()).unwrap_or(0);
-        let earliest = |of_class: Option<u64>| {
-            of_class.into_iter().chain(arrival.within_ns).min().map(|left_ns| now.add_ns(left_ns))
-        };
+        let earliest = |of_class: Option<u64>| Some(now.add_ns(of_class.into_iter().chain(arrival.within_ns).min()?));
         let (expires, deadline) = (earliest(class.most_wait_ns), earliest(class.deadline_ns));
         let nowhere = RequestState::Running { since: now };
         entry.insert(Request { arrival, id, arrived: now, expected_ns, deadline, expires, state: nowhere });
@@ -380,7 +378,7 @@ impl Admission {
         self.service.get(resource.index()).and_then(ServiceTimes::mean_ns)
     }
 
-    /// Whether a slot is free for a request of this type, and no request waits. A share may keep the slot from its class all the same.
+    /// Whether a slot is free for a request of this type, and no request waits. A share may still keep it from its class.
     pub fn is_free(&self, resource: ResourceId) -> bool {
         let lane = self.lane_of.get(resource.index()).map(|&lane| &self.lanes[lane]);
         lane.is_some_and(|lane| lane.has_room())

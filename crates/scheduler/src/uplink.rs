@@ -518,6 +518,30 @@ impl Uplink {
         }
     }
 
+    /// Payload of one grant.
+    pub fn chunk_bytes(&self) -> u64 {
+        self.link.chunk_bytes()
+    }
+
+    /// Bytes on the wire of a payload in segments of the usual size.
+    pub fn wire_bytes(&self, payload_bytes: u64) -> u64 {
+        self.settings.wire_bytes(&Path::UNKNOWN, payload_bytes)
+    }
+
+    /// When the link has room for another grant, by the model.
+    pub fn room_at(&self) -> Instant {
+        self.link.room_at()
+    }
+
+    /// The jobs that have not ended: when each began, and its payload bytes where they are known.
+    pub fn under_way(&self) -> impl Iterator<Item = (Instant, Option<u64>)> {
+        let present = self.jobs.iter().filter(|(_, it)| it.member.is_none_or(|member| !member.has_ended));
+        present.map(|(_, it)| match it.size {
+            Size::Known(bytes) => (it.arrived, Some(bytes)),
+            Size::Unknown => (it.arrived, None),
+        })
+    }
+
     /// The link or the waiting jobs have changed.
     fn follow_room(&mut self) {
         self.alarm = self.poll_alarm().unwrap_or(self.alarm);

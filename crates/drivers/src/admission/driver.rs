@@ -30,8 +30,7 @@ use super::{
 };
 use crate::{alarm::Alarm, config::Classes, wakers::Wakers};
 
-/// Renumberings of classes that are remembered for requests classified before them. A request can only be older if
-/// this many changes were made while its body arrived.
+/// Renumberings of classes that are remembered, for requests that were classified before so many changes.
 const GENERATIONS: usize = 64;
 
 #[derive(Debug)]
@@ -59,8 +58,7 @@ pub(super) struct Core {
     due: VecDeque<Due>,
     tickets: Slab<Ticket>,
     /// The ticket of each waiting request, by its number. The scheduler reuses a number as soon as its request is
-    /// refused, and the request's future may be polled later. So the decision is stored in the ticket, which the
-    /// future owns.
+    /// refused. The request's future may be polled later, so its ticket keeps the decision.
     ticket_of: Vec<usize>,
     armed_at: Option<Instant>,
     classes: Vec<Arc<str>>,

@@ -32,8 +32,8 @@ pub(crate) struct Link {
 pub struct Pacing {
     /// How far grants may run ahead of the bottleneck: the time that a driver may take to wake up.
     pub ahead_ns: u64,
-    /// How much later than the first moment of room a driver is asked to come. Meanwhile bytes without a grant may go
-    /// out (acknowledgements, handshakes), and it does not come in vain. It is a part of `ahead_ns`.
+    /// How much further ahead a grant is given at the time that was announced for it, if bytes without a grant went out
+    /// meanwhile.
     pub slack_ns: u64,
     /// Payload of one grant.
     pub chunk: Chunk,
@@ -53,7 +53,7 @@ pub enum Chunk {
 
 impl Pacing {
     /// The pacing of the server.
-    pub const SERVER: Self = Self { ahead_ns: 700_000, slack_ns: 200_000, chunk: Chunk::BySizes };
+    pub const SERVER: Self = Self { ahead_ns: 500_000, slack_ns: 200_000, chunk: Chunk::BySizes };
     /// The pacing of the theory: grants are given when the link is free, for all bytes asked for. The driver
     /// takes back unsent bytes when a job with precedence comes ([`crate::Uplink::handle_unused`]), so
     /// service is preemptive to the byte.

@@ -16,7 +16,7 @@
 //! 5. [`Uplink::handle_finished`] when the last byte was handed over, or the response was given up.
 //!
 //! After any `handle_*` that may make room or change the order, call [`Uplink::poll_grant`] until it returns
-//! `None`, and again at [`Uplink::poll_alarm`], or exactly at [`Uplink::poll_timeout`].
+//! `None`, and again at [`Uplink::poll_timeout`].
 //!
 //! ```
 //! use serpent_scheduler::{Instant, Path, Size, Uplink, uplink::Settings};
@@ -107,8 +107,8 @@ pub struct Uplink {
     sequence: u64,
     grants: u64,
     guarded: u64,
-    /// See [`Uplink::poll_alarm`].
-    alarm: Instant,
+    /// When the next grant is due, as far as the link has room by then: see [`Uplink::poll_timeout`].
+    due: Instant,
 }
 
 impl Uplink {
@@ -126,7 +126,7 @@ impl Uplink {
             sequence: 0,
             grants: 0,
             guarded: 0,
-            alarm: Instant::ORIGIN,
+            due: Instant::ORIGIN,
         }
     }
 
@@ -325,7 +325,7 @@ impl Uplink {
 
     /// Returns the next grant. Ask until `None`.
     pub fn poll_grant(&mut self, now: Instant) -> Option<Grant> {
-        if self.waiting == 0 || !self.link.has_room(now) {
+        if self.poll_timeout().is_none_or(|due| now < due) {
             return None;
         }
         self.advance(now);
@@ -345,27 +345,26 @@ impl Uplink {
         Some(self.grant(now, place, (job, waiting.wanted_bytes.min(most_bytes)), reason, share))
     }
 
-    /// The first moment at which [`Uplink::poll_grant`] has a grant; `None` while no job waits.
+    /// When to call [`Uplink::poll_grant`] again; `None` while no job waits.
+    ///
+    /// That is the moment when the link has room. Bytes without a grant (acknowledgements, handshakes) move it. If they move it by
+    /// at most [`crate::Pacing::slack_ns`], the grant is due at the time that was returned before, so a driver that has set
+    /// its timer does not come in vain.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        if self.waiting == 0 {
-            return None;
-        }
-        let room_at = self.link.room_at();
-        let Some(classes) = &self.classes else { return Some(room_at) };
-        let waiting = self.queues.iter().enumerate().filter(|(_, queue)| queue.waiting > 0);
-        let may_go_at = waiting.map(|(class, _)| classes.room_at(class, self.link_properties())).min();
-        Some(room_at.max(may_go_at?))
+        let (room_at, class_at) = (self.link.room_at(), self.class_may_go_at()?);
+        let earliest = Instant::from_ns(room_at.as_ns().saturating_sub(self.settings.pacing.slack_ns)).max(class_at);
+        let latest = room_at.max(class_at);
+        Some(if (earliest..=latest).contains(&self.due) { self.due } else { latest })
     }
 
-    /// When to call [`Uplink::poll_grant`] again; `None` while no job waits. Between [`Uplink::poll_timeout`] and
-    /// [`crate::Pacing::slack_ns`] later.
-    ///
-    /// Bytes without a grant move the moment of room. As long as it does not pass the time returned here, that time
-    /// stays as it is, so a driver sets its timer once for each grant and does not come in vain.
-    pub fn poll_alarm(&self) -> Option<Instant> {
-        let room_at = self.poll_timeout()?;
-        let latest = room_at.add_ns(self.settings.pacing.slack_ns);
-        Some(if (room_at..=latest).contains(&self.alarm) { self.alarm } else { latest })
+    /// When the share lets a class with a waiting job go; `None` while no job waits.
+    fn class_may_go_at(&self) -> Option<Instant> {
+        let waiting = self.queues.iter().enumerate().filter(|(_, queue)| queue.waiting > 0);
+        let may_go_at = |class| match &self.classes {
+            Some(classes) => classes.room_at(class, self.link_properties()),
+            None => Instant::ORIGIN,
+        };
+        waiting.map(|(class, _)| may_go_at(class)).min()
     }
 
     /// Grants bytes that a place has earned to a job of its group: as a rule, the place's own.
@@ -397,6 +396,8 @@ impl Uplink {
         } else if place != job {
             self.rank_anew(place);
         }
+        // The next one is due when there is room, and not before.
+        self.due = Instant::ORIGIN;
         self.follow_room();
         Grant { job, bytes, reason, share }
     }
@@ -544,7 +545,7 @@ impl Uplink {
 
     /// The link or the waiting jobs have changed.
     fn follow_room(&mut self) {
-        self.alarm = self.poll_alarm().unwrap_or(self.alarm);
+        self.due = self.poll_timeout().unwrap_or(self.due);
     }
 
     /// Advances simulated fair sharing to now, and puts ahead the jobs that the guard names.

@@ -164,7 +164,7 @@ impl Paced {
 
     /// When the next grant is possible; not before now.
     fn leave_ns(&self) -> Option<u64> {
-        self.uplink.poll_alarm().map(|at| at.as_ns().max(self.now_ns))
+        self.uplink.poll_timeout().map(|at| at.as_ns().max(self.now_ns))
     }
 }
 

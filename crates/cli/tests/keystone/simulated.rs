@@ -98,7 +98,7 @@ struct Job {
 impl Simulation<'_> {
     /// Advances from one wake-up of the scheduler to the next.
     fn goes_on_to(&mut self, until: Option<Instant>) {
-        while let Some(at) = self.uplink.poll_alarm().filter(|&at| until.is_none_or(|until| at <= until)) {
+        while let Some(at) = self.uplink.poll_timeout().filter(|&at| until.is_none_or(|until| at <= until)) {
             self.now = self.now.max(at);
             let before = self.decisions.len();
             self.settles();

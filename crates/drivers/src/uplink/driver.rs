@@ -494,7 +494,7 @@ impl Driver {
             pending.bytes = grant.bytes;
             wakers.extend(pending.waker.take());
         }
-        if let Some(at) = state.machine.poll_alarm()
+        if let Some(at) = state.machine.poll_timeout()
             && state.armed_at != Some(at)
         {
             state.armed_at = Some(at);

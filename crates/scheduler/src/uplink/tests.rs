@@ -495,23 +495,27 @@ fn what_is_handed_back_makes_room_in_the_part_that_it_was_charged_to() {
 }
 
 #[test]
-fn the_alarm_stays_where_it_is_while_bytes_without_a_grant_leave_room_by_then() {
+fn a_grant_is_due_when_it_was_announced_though_a_few_bytes_without_one_went_out() {
     let mut uplink = uplink(Order::Srpt);
     let film = uplink.handle_started(ms(0), Size::Known(1 << 20), Path::UNKNOWN);
     let page = uplink.handle_started(ms(0), Size::Known(2_000), Path::UNKNOWN);
     assert!(uplink.handle_wants(ms(0), film, 1 << 20).is_some());
-    assert_eq!(uplink.poll_alarm(), None, "no job waits");
+    assert_eq!(uplink.poll_timeout(), None, "no job waits");
     assert_eq!(uplink.handle_wants(ms(0), page, 2_000), None);
-    let slack_ns = uplink.settings().pacing.slack_ns;
-    let alarm = uplink.poll_alarm().unwrap();
-    assert_eq!(alarm, uplink.poll_timeout().unwrap().add_ns(slack_ns));
-    let within_bytes = rate("10mbit").bytes_in(slack_ns);
-    uplink.handle_ungranted(ms(0), within_bytes);
-    assert_eq!(uplink.poll_alarm(), Some(alarm));
-    assert_eq!(uplink.poll_timeout(), Some(alarm));
-    uplink.handle_ungranted(ms(0), within_bytes);
-    let later = uplink.poll_alarm().unwrap();
-    assert_eq!(later, alarm.add_ns(2 * slack_ns), "one that would be in vain is put off, with the slack anew");
-    assert!(uplink.poll_grant(alarm).is_none());
-    assert!(uplink.poll_grant(later).is_some());
+    let (slack_ns, due) = (uplink.settings().pacing.slack_ns, uplink.poll_timeout().unwrap());
+    assert_eq!(due, uplink.room_at());
+    let few_bytes = rate("10mbit").bytes_in(slack_ns);
+    uplink.handle_ungranted(ms(0), few_bytes);
+    assert_eq!(uplink.room_at(), due.add_ns(slack_ns));
+    assert_eq!(uplink.poll_timeout(), Some(due));
+    assert!(uplink.clone().poll_grant(due).is_some());
+    // More of them do move it.
+    uplink.handle_ungranted(ms(0), few_bytes);
+    assert_eq!(uplink.poll_timeout(), Some(due.add_ns(2 * slack_ns)));
+    assert!(uplink.poll_grant(due).is_none());
+    // Two jobs that wait get no grant more than the link carries by then.
+    assert_eq!(uplink.handle_wants(ms(0), film, 1 << 19), None);
+    let at = uplink.poll_timeout().unwrap();
+    assert!(uplink.poll_grant(at).is_some());
+    assert!(uplink.poll_grant(at).is_none());
 }

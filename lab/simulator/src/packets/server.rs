@@ -164,7 +164,7 @@ impl Packets {
             }
         }
         let Some(gate) = &mut self.gate else { return };
-        let wanted = gate.uplink.poll_alarm().map(|at| at.as_ns().max(now.as_ns()));
+        let wanted = gate.uplink.poll_timeout().map(|at| at.as_ns().max(now.as_ns()));
         if let Some(at_ns) = earlier(wanted, &mut gate.armed) {
             self.agenda.add(at_ns, Event::Gate);
         }

@@ -3,14 +3,14 @@
 //! Each gateway has a copy of all values, and the store orders their changes by its clock. A store that has forgotten values
 //! gets them from the gateways again. A state machine: the connection carries its messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A gateway's copy of the common values.
 #[derive(Clone, Debug, Default)]
 pub struct Shared {
     /// The memory of the store, which is another one after it was emptied; 0 if it is not known.
     epoch: u64,
-    /// Counts the changes in it.
+    /// The time of the last change in it. Not a count: after a replica behind has taken over, a count comes again.
     version: u64,
     values: BTreeMap<String, Entry>,
     /// Counts changes made here.
@@ -62,6 +62,15 @@ pub struct SharedReply {
     pub(crate) held: Vec<String>,
 }
 
+impl Entry {
+    /// The store lacks it, or has an older one: it is told again, unless it is to be told anyway.
+    fn is_forgotten(&mut self, serial: u64) {
+        if self.untold.is_none() && self.stamp > 0 {
+            self.untold = Some((Tell::Keep, serial));
+        }
+    }
+}
+
 impl Shared {
     /// The value with a name.
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -110,32 +119,28 @@ impl Shared {
 
     /// The store has answered. Returns whether anything is other than before.
     pub fn handle_reply(&mut self, asked: &SharedAsk, reply: SharedReply) -> bool {
-        let forgot = self.epoch != 0 && (reply.epoch != self.epoch || reply.version < self.version);
         (self.epoch, self.version) = (reply.epoch, reply.version);
         let mut changed = self.held != reply.held;
         self.held = reply.held;
         for entry in self.values.values_mut() {
             // What was changed after the ask was sent is still to be told.
             entry.untold = entry.untold.filter(|(_, serial)| *serial > asked.serial);
-            if forgot && entry.untold.is_none() && entry.stamp > 0 {
-                entry.untold = Some((Tell::Keep, self.serial));
-            }
         }
-        for (name, stamp, value) in reply.values.into_iter().flatten() {
+        let Some(values) = reply.values else { return changed };
+        let there: BTreeSet<&str> = values.iter().map(|(name, ..)| &**name).collect();
+        for (_, entry) in self.values.iter_mut().filter(|(name, _)| !there.contains(&***name)) {
+            entry.is_forgotten(self.serial);
+        }
+        for (name, stamp, value) in values {
             let entry = self.values.entry(name).or_default();
-            let is_newer = stamp >= entry.stamp;
-            match entry.untold {
-                Some((Tell::Keep, _)) if is_newer => entry.untold = None,
-                None => {}
-                Some(_) => {
-                    // It goes on from what is there.
-                    entry.stamp = stamp;
-                    continue;
-                }
-            }
-            if entry.untold.is_none() {
+            if entry.untold.is_some_and(|(tell, _)| tell != Tell::Keep) {
+                // It goes on from what is there.
+                entry.stamp = stamp;
+            } else if stamp >= entry.stamp {
                 changed |= entry.value != value;
-                (entry.value, entry.stamp) = (value, stamp);
+                *entry = Entry { value, stamp, untold: None };
+            } else {
+                entry.is_forgotten(self.serial);
             }
         }
         changed
@@ -170,7 +175,7 @@ mod tests {
                 };
                 if let Some(new) = new {
                     self.values.insert(name.clone(), (new, value.clone()));
-                    self.version += 1;
+                    self.version = now_us.max(self.version + 1);
                 }
             }
             let same = ask.epoch == self.epoch && ask.version == self.version && ask.told.is_empty();

@@ -498,7 +498,8 @@ local function share(keys, argv)
       if new and (old or state.count < MOST_VALUES) then
         if not old then state.count = state.count + 1 end
         state.values[name] = { new, value }
-        state.version, changed = state.version + 1, true
+        -- Not a count, which comes again after a replica behind has taken over.
+        state.version, changed = math.max(now, state.version + 1), true
       end
     end
   end

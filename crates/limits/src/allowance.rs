@@ -26,6 +26,9 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(2);
 /// A response that does not ask again in time waits for its client. Others do not wait for it.
 const LATE_AFTER_NS: u128 = 10_000_000;
 
+/// Others tell of their bytes some times a second. Without a debt, what they sent of this gateway's part would be forgotten.
+const MOST_DEBT: Duration = Duration::from_secs(1);
+
 /// The bytes of a client.
 #[derive(Debug)]
 pub struct Allowance {
@@ -84,14 +87,14 @@ impl Allowance {
         self.told.as_ref().map(|told| (told.who, told.bytes.swap(0, Relaxed)))
     }
 
-    /// Others have sent bytes. There is nothing left at worst, and no debt.
+    /// Others have sent bytes. At worst nothing is left for [`MOST_DEBT`].
     pub(crate) fn spend(&self, bytes: u64, now: Instant) {
         let now_ns = now.saturating_duration_since(self.epoch).as_nanos();
         let mut state = self.state.lock();
-        let empty_ns = now_ns + self.ns(self.rate.burst_bytes.get());
+        let latest_ns = now_ns + self.ns(self.rate.burst_bytes.get()) + MOST_DEBT.as_nanos();
         let then_ns = state.full_ns.max(now_ns) + self.ns(bytes);
         // A debt of this gateway's own stays.
-        state.full_ns = then_ns.min(empty_ns.max(state.full_ns));
+        state.full_ns = then_ns.min(latest_ns.max(state.full_ns));
     }
 
     /// The time in which all of the burst comes back.

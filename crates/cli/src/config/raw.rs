@@ -1,17 +1,14 @@
-//! Stage one: the sections of the file and their settings. Only the shape is checked here; stage two (`resolve`) reads the
-//! values. A new setting starts with a line here.
+//! Stage one: the sections of the file and their settings, by shape only; stage two (`resolve`) reads the values.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{
-    section::{Section, sections},
-    written::{
-        FileOrTable, OnOrTable, OrOff, OrText, Pairs, RawCacheControl, RawCutoffs, RawExpires, Setting, TextOr, Values,
-        ValuesByName, WindowOrTable, Written, one_or_more, or_text,
-    },
+use super::section::{Section, sections};
+use super::written::{
+    FileOrTable, OnOrTable, OrOff, OrText, Pairs, RawCacheControl, RawCutoffs, RawExpires, Setting, TextOr, Values,
+    ValuesByName, WindowOrTable, Written, one_or_more, or_text,
 };
 
 sections! {
@@ -534,7 +531,7 @@ sections! {
     RawAdmission {
         share: Setting,
         slots: Setting,
-        resources: Option<BTreeMap<Spanned<String>, Spanned<WindowOrTable<RawWindow>>>>,
+        resources: Option<BTreeMap<Spanned<String>, Spanned<RawResource>>>,
         late: Setting,
         delay_window: Setting,
         windows: Setting,
@@ -598,3 +595,6 @@ or_text! {
     RawServer: "a server as in \"http://10.0.0.1:3000\", or a table with `url`",
     RawSticky: "the name of a cookie, or a table with `cookie`",
 }
+
+/// A resource of `[admission]`.
+pub type RawResource = WindowOrTable<RawWindow>;

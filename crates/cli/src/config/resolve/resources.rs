@@ -8,8 +8,7 @@ use super::resolver::Resolver;
 use crate::{
     config::{
         problems::Problem,
-        raw::{Raw, RawWindow},
-        written::WindowOrTable,
+        raw::{Raw, RawResource},
         written::{Setting, Written},
     },
     values::{self, Named as _},
@@ -35,13 +34,13 @@ impl Resolver<'_> {
         resources
     }
 
-    fn resource_of(&mut self, name: String, written: &Spanned<WindowOrTable<RawWindow>>) -> ResourceConfig {
+    fn resource_of(&mut self, name: String, written: &Spanned<RawResource>) -> ResourceConfig {
         let raw = match written.get_ref() {
-            WindowOrTable::Window(window) => {
+            RawResource::Window(window) => {
                 let window = Some(Spanned::new(written.span(), window.clone()));
                 return ResourceConfig::new(name, self.optional(&window, values::limit_or_off).flatten());
             }
-            WindowOrTable::Table(table) => table,
+            RawResource::Table(table) => table,
         };
         let limit = |text: &str| {
             let limit = values::limit_or_off(text)?;
@@ -82,7 +81,7 @@ impl Resolver<'_> {
     pub(super) fn probes(&mut self, raw: &Raw, resources: &mut [ResourceConfig], upstreams: &[UpstreamConfig]) {
         let names: Vec<_> = upstreams.iter().map(|upstream| upstream.name.clone()).collect();
         for (name, written) in named_resources(raw) {
-            let WindowOrTable::Table(raw) = written.get_ref() else { continue };
+            let RawResource::Table(raw) = written.get_ref() else { continue };
             let Some(resource) = resources.iter_mut().find(|resource| resource.name == *name.get_ref()) else {
                 continue;
             };
@@ -213,12 +212,12 @@ pub(super) fn drop_unused_site(raw: &Raw, sites: &mut [Site], rules: &mut [Rule]
 }
 
 /// Resources that have a name, in the order of the file.
-fn named_resources(raw: &Raw) -> Vec<(&Spanned<String>, &Spanned<WindowOrTable<RawWindow>>)> {
+fn named_resources(raw: &Raw) -> Vec<(&Spanned<String>, &Spanned<RawResource>)> {
     let mut named: Vec<_> = raw.admission.resources.iter().flatten().collect();
     named.sort_by_key(|(name, _)| name.span().start);
     named
 }
 
-fn asks_for_a_page(resource: &WindowOrTable<RawWindow>) -> bool {
-    matches!(resource, WindowOrTable::Table(table) if table.probe.is_some())
+fn asks_for_a_page(resource: &RawResource) -> bool {
+    matches!(resource, RawResource::Table(table) if table.probe.is_some())
 }

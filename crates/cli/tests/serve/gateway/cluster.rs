@@ -379,9 +379,9 @@ fn a_store_that_hangs_is_the_same_as_none() {
     let Some(store) = Store::start() else { return };
     let site = Site::start();
     let (_a, a, admin) = gateway(&store, &site);
-    // A store that has just begun does not know yet that there is one gateway only.
-    wait_for_metric(admin, "serpent_lease_gateways 1");
     let clients = Clients::start(&a, 12);
+    // A store that has just begun listens first whether other gateways have leases.
+    wait_for_metric(admin, &format!("serpent_lease_slots{{of=\"total\"}} {WINDOW}"));
     clients.wait_for_answers(50);
     store.signal(Signal::STOP);
     wait_for_metric(admin, "serpent_lease_in_force 0");

@@ -62,7 +62,7 @@ impl Flow {
     /// As [`Flow::response`], for a response of a class. Where the length is not known, a [`Prediction`] among the
     /// extensions of the response takes its place in the order. A [`Share`] there limits its bytes. In HTTP/2, a `StreamPriority`
     /// there says how urgent the response is among others of its connection.
-    /// [`InBursts`] there ranks it burst by burst.
+    /// `InBursts` there ranks it burst by burst.
     pub fn response_of<B>(
         self,
         class: ClassAt,

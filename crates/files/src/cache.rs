@@ -295,6 +295,7 @@ mod tests {
             content_type: HeaderValue::from_static("text/plain"),
             cache_control: None,
             tells_type: false,
+            server_name: None,
             is_kept: true,
             now: std::time::SystemTime::now(),
         };

@@ -24,6 +24,8 @@ pub struct FilesConfig {
     /// Whether a 304, which has no `Content-Type`, carries the type of its file as an extension ([`TypeOfNotModified`]).
     /// The server turns this on where `expires` needs the type.
     pub tells_type: bool,
+    /// `Server` of a response with a file. A server that gives it to all responses saves the room for it here.
+    pub server_name: Option<http::HeaderValue>,
 }
 
 /// The `Content-Type` that the response confirmed by a 304 has. An extension of responses.
@@ -42,6 +44,7 @@ impl Default for FilesConfig {
             cache_control: Vec::new(),
             mime_types: Vec::new(),
             tells_type: false,
+            server_name: None,
         }
     }
 }

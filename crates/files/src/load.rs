@@ -68,6 +68,7 @@ pub(crate) struct SiteFiles {
     cache_control: Vec<CacheControlRule>,
     types: ContentTypes,
     tells_type: bool,
+    server_name: Option<HeaderValue>,
 }
 
 /// The result of looking up a path.
@@ -108,6 +109,7 @@ impl SiteFiles {
             cache_control,
             mime_types,
             tells_type,
+            server_name,
         } = config.clone();
         Ok(Self {
             root: Root::open(root, symlinks)?,
@@ -123,6 +125,7 @@ impl SiteFiles {
             cache_control,
             types: ContentTypes::new(&mime_types)?,
             tells_type,
+            server_name,
         })
     }
 
@@ -337,9 +340,17 @@ impl SiteFiles {
                 let content_type = content_type.clone();
                 let now = SystemTime::now();
                 let (source, stamp, keep) = self.read(file, metadata, now, read)?;
-                let tells_type = self.tells_type;
-                let description =
-                    Description { coding, varies, content_type, cache_control, tells_type, is_kept: keep, now };
+                let (tells_type, server_name) = (self.tells_type, self.server_name.as_ref());
+                let description = Description {
+                    coding,
+                    varies,
+                    content_type,
+                    cache_control,
+                    tells_type,
+                    server_name,
+                    is_kept: keep,
+                    now,
+                };
                 let representation = Arc::new(Representation::new(stamp, source, description));
                 *variant = if keep { Variant::Loaded(Arc::clone(&representation)) } else { Variant::Known(stamp) };
                 answer = Some(representation);

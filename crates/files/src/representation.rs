@@ -45,6 +45,7 @@ pub(crate) struct Description<'a> {
     pub content_type: HeaderValue,
     pub cache_control: Option<&'a HeaderValue>,
     pub tells_type: bool,
+    pub server_name: Option<&'a HeaderValue>,
     /// Whether it is kept in memory, so that its bytes are known to be those of its state.
     pub is_kept: bool,
     /// The current time.
@@ -54,7 +55,8 @@ pub(crate) struct Description<'a> {
 impl Representation {
     /// Computes the headers. The source must have exactly the size of the stamp.
     pub fn new(stamp: Stamp, source: Source, description: Description<'_>) -> Self {
-        let Description { coding, varies, content_type, cache_control, tells_type, is_kept, now } = description;
+        let Description { coding, varies, content_type, cache_control, tells_type, server_name, is_kept, now } =
+            description;
         let now_s = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         // A date must not be later than its own response (RFC 9110, section 8.8.2.1).
         let modified_s = u64::try_from(stamp.modified_s).unwrap_or(0).min(now_s).min(LAST_DATE_S);
@@ -77,6 +79,9 @@ impl Representation {
             headers.insert(header::CONTENT_ENCODING, value);
         }
         headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        if let Some(name) = server_name {
+            headers.insert(header::SERVER, name.clone());
+        }
         let original = source.bytes().filter(|_| is_kept).map(|bytes| Original::new(stamp, bytes.clone()));
         Self {
             stamp,
@@ -125,6 +130,7 @@ mod tests {
             content_type: HeaderValue::from_static("text/plain"),
             cache_control: Some(&HeaderValue::from_static("no-cache")),
             tells_type: false,
+            server_name: None,
             is_kept: true,
             now: UNIX_EPOCH + Duration::from_secs(now_s),
         };

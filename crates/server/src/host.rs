@@ -31,9 +31,9 @@ pub(crate) fn host_and_port(parts: &Parts) -> Result<&str, StatusCode> {
 
 /// A host without its port.
 pub(crate) fn without_port(host: &str) -> &str {
-    match host.rsplit_once(':') {
+    match memchr::memrchr2(b':', b']', host.as_bytes()) {
         // The colons of an IPv6 address are within brackets.
-        Some((name, port)) if !port.contains(']') => name,
+        Some(at) if host.as_bytes()[at] == b':' => &host[..at],
         _ => host,
     }
 }

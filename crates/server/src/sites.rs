@@ -11,7 +11,7 @@ use std::{
 };
 
 use acme::Challenges;
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use limits::Limiter;
 use programs::{Application, Cgi, FastCgi, Uwsgi};
 
@@ -27,6 +27,9 @@ use crate::{
 };
 use files::{Cache, Files, FilesConfig};
 use heads::EarlyHints;
+
+/// `Server` of every response, whatever its origin.
+pub(crate) const SERVER_NAME: HeaderValue = HeaderValue::from_static("serpent");
 
 /// Sites by host name. Unknown names select the first site.
 pub(crate) struct Sites {
@@ -157,7 +160,8 @@ impl Sites {
         let opened = sites.iter().map(|site| {
             let open = |root: &PathBuf| {
                 let says_freshness = site.expires.is_some() || site.routes.iter().any(|route| route.expires.is_some());
-                let mut files = FilesConfig { tells_type: says_freshness, ..site.files.clone() };
+                let (tells_type, server_name) = (says_freshness, Some(SERVER_NAME));
+                let mut files = FilesConfig { tells_type, server_name, ..site.files.clone() };
                 // A guard sends them to their route.
                 files.index.retain(|name| !is_script(&site.scripts(), name));
                 Files::open(root, &files, cache.clone()).map_err(|error| SiteError {

@@ -7,9 +7,8 @@ use super::{
     context::RequestContext,
     transform::{Asked, Compressing},
 };
-use crate::state::ConfigSnapshot;
+use crate::{sites::SERVER_NAME, state::ConfigSnapshot};
 
-const SERVER: HeaderValue = HeaderValue::from_static("serpent");
 pub(super) const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
 /// Finishes a response, whatever its origin. If its body is to be compressed as a whole first, that is to be awaited.
@@ -19,7 +18,7 @@ pub(super) fn finish<'a>(
     response: &mut Response<AnswerBody>,
 ) -> Option<Compressing<'a>> {
     // Replaces the name of the origin. The rules of a route may say otherwise.
-    response.headers_mut().insert(header::SERVER, SERVER);
+    response.headers_mut().insert(header::SERVER, SERVER_NAME);
     let sets_cookie = request.of_auth.iter().any(|(name, _)| name == header::SET_COOKIE);
     add_of_auth(std::mem::take(&mut request.of_auth), response.headers_mut());
     let mut compressing = None;

@@ -243,6 +243,7 @@ impl Resolver<'_> {
             cache_control: cache_control.into_iter().flatten().filter_map(|rule| self.cache_control(rule)).collect(),
             mime_types: mime_types.into_iter().flatten().filter_map(|entry| self.mime_type(entry)).collect(),
             tells_type: false,
+            server_name: None,
         }
     }
 

@@ -22,6 +22,9 @@ const MOST_BYTES: u64 = 1024 * 1024;
 /// The most files that a pattern of `include` may name.
 const MOST_FILES: usize = 1000;
 
+/// The folders of sites in nginx's folder, as distributions have them.
+const SITES: [&str; 3] = ["sites-available", "sites-enabled", "conf.d"];
+
 /// The file to translate.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -108,8 +111,15 @@ struct Disk {
 
 impl Files for Disk {
     fn read(&self, pattern: &str) -> Result<Vec<(String, String)>, String> {
-        let path = self.folder.join(pattern);
-        if !pattern.contains(['*', '?', '[']) {
+        let mut path = self.folder.join(pattern);
+        // nginx's folder has the file of a site in a folder of its own, and names start at nginx's.
+        let is_one = !pattern.contains(['*', '?', '[']);
+        let is_there = if is_one { path.exists() } else { path.parent().is_some_and(Path::is_dir) };
+        let is_of_sites = SITES.iter().any(|name| self.folder.ends_with(name));
+        if let (true, false, Some(above)) = (is_of_sites, is_there, self.folder.parent()) {
+            path = above.join(pattern);
+        }
+        if is_one {
             return Ok(vec![(path.display().to_string(), text(&path)?)]);
         }
         let unreadable = |error: &dyn std::fmt::Display| format!("`{pattern}`: {error}");

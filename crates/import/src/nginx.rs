@@ -16,6 +16,7 @@ mod listen;
 mod location;
 mod logs;
 mod named;
+mod rewrite;
 mod server;
 mod state;
 mod upstream;

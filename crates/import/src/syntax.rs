@@ -61,6 +61,9 @@ impl fmt::Display for Directive {
     }
 }
 
+/// Files that come with nginx, of which nothing is translated. They may be missing where nginx is not installed.
+const OWN_FILES: [&str; 5] = ["mime.types", "fastcgi_params", "fastcgi.conf", "uwsgi_params", "scgi_params"];
+
 /// How deep files may include each other, and blocks may be nested.
 const MOST_LEVELS: usize = 32;
 
@@ -127,7 +130,11 @@ impl Reader<'_> {
             };
             if name == "include" && block.is_none() {
                 let pattern = args.first().map_or("", String::as_str);
-                for (file, text) in self.files.read(pattern).map_err(|message| self.error(&message))? {
+                let included = match self.files.read(pattern) {
+                    Err(_) if OWN_FILES.iter().any(|own| pattern.rsplit('/').next() == Some(own)) => continue,
+                    included => included.map_err(|message| self.error(&message))?,
+                };
+                for (file, text) in included {
                     let mut reader = Reader { file: &file, files: self.files, line: 1, rest: text.chars().peekable() };
                     directives.extend(reader.block(false, levels)?);
                 }

@@ -113,6 +113,10 @@ impl<'a> Translation<'a> {
             methods.push("HEAD");
         }
         let mut section = Section { settings: pattern.settings(), ..Section::new("[[site.route]]") };
+        if section.settings.has("unless") {
+            self.leave(directive, "a route has one exception, and the expression has its own");
+            return None;
+        }
         section.comment.push(from(&directive.place));
         section.settings.set("unless", table([("method", list(methods))]));
         section.settings.write("respond", "403".to_owned(), None);

@@ -196,7 +196,8 @@ impl<'a> Translation<'a> {
     /// another path.
     pub(super) fn instead_of_files(&mut self, levels: &[&'a [Directive]], settings: &mut Settings) {
         let (mut files, mut fallback): (Vec<String>, Option<String>) = (Vec::new(), None);
-        for tried in in_force(levels, "try_files") {
+        // No block takes it from the blocks around it.
+        for tried in levels.last().into_iter().flat_map(|level| level.iter()).filter(|one| one.name == "try_files") {
             for arg in &tried.args {
                 if matches!(arg.as_str(), "$uri" | "$uri/" | "=404") {
                     continue;
@@ -221,7 +222,8 @@ impl<'a> Translation<'a> {
                     Some((path, query)) => (path.to_owned(), Some(query.to_owned())),
                     None => (whole.replace("$is_args$args", "").replace("$is_args$query_string", ""), None),
                 };
-                let is_script = path.ends_with(".php");
+                // What stands behind the script is for the script.
+                let is_script = path.ends_with(".php") || path.contains(".php/") || path.contains(".php$");
                 let target =
                     query.as_ref().filter(|_| is_script).map_or(path.clone(), |query| format!("{path}?{query}"));
                 match values::target(&target) {

@@ -11,6 +11,7 @@ use super::{
     forward_auth::{is_copied, is_for_auth},
     guards::{is_guard, is_translated_guard},
     named::{goes_on_to, is_named_route},
+    rewrite::within,
     state::{INHERITED, Translation, in_force, one_in_force},
     upstream::{Target, idle_timeout},
     values,
@@ -24,6 +25,8 @@ use crate::{
 pub struct Location<'a> {
     pub directive: &'a Directive,
     pub levels: Vec<&'a [Directive]>,
+    /// The location around it.
+    pub outer: Option<Pattern>,
 }
 
 /// The paths that a location takes.
@@ -35,22 +38,38 @@ pub enum Pattern {
     PrefixFirst(String),
     /// `location ~ expression`
     Expression(String),
+    /// `location ~ expression` in the location of a prefix.
+    Inner {
+        /// It takes paths below the prefix only.
+        expression: String,
+        prefix: String,
+        /// Whether the outer location has `^~`.
+        is_first: bool,
+        /// Longer prefixes, whose locations take their paths.
+        others: Vec<String>,
+    },
     /// `location /path`
     Prefix(String),
+    /// Some paths of a location, in front of it.
+    Part { expression: String, location: Box<Pattern> },
     /// `location @name`, by a path that no client may ask for.
     Named(String),
 }
 
 impl Pattern {
     /// The place among the routes. Here the first route that matches counts; nginx asks for exact paths, then for the
-    /// longest prefix if it has `^~`, then for expressions in their order, then for the longest prefix.
+    /// longest prefix if it has `^~`, then for expressions in their order, then for the longest prefix. The expressions in the
+    /// location of the longest prefix come before all others.
     pub fn order(&self) -> (u8, usize) {
         let shorter = |path: &str| usize::MAX - path.len();
         match self {
             Self::Exactly(_) | Self::Named(_) => (0, 0),
-            Self::PrefixFirst(path) => (1, shorter(path)),
-            Self::Expression(_) => (2, 0),
-            Self::Prefix(path) => (3, shorter(path)),
+            Self::Inner { is_first: true, .. } => (1, 0),
+            Self::PrefixFirst(path) => (2, shorter(path)),
+            Self::Inner { is_first: false, .. } => (3, 0),
+            Self::Expression(_) => (4, 0),
+            Self::Prefix(path) => (5, shorter(path)),
+            Self::Part { location, .. } => location.order(),
         }
     }
 
@@ -59,7 +78,15 @@ impl Pattern {
         match self {
             Self::Exactly(path) => settings.set("path-regex", format!("^{}$", regex::escape(path))),
             Self::PrefixFirst(path) | Self::Prefix(path) => settings.set("path", path.as_str()),
-            Self::Expression(expression) => settings.set("path-regex", expression.as_str()),
+            Self::Expression(expression) | Self::Part { expression, .. } => {
+                settings.set("path-regex", expression.as_str())
+            }
+            Self::Inner { expression, others, .. } => {
+                settings.set("path-regex", expression.as_str());
+                if !others.is_empty() {
+                    settings.set("unless", table([("path-regex", list(others.iter().map(|path| starts_with(path))))]));
+                }
+            }
             Self::Named(path) => {
                 settings.set("path", path.as_str());
                 settings.set("internal", true);
@@ -70,19 +97,45 @@ impl Pattern {
         settings
     }
 
-    fn expression(&self) -> Option<&str> {
+    pub(super) fn expression(&self) -> Option<&str> {
         match self {
-            Self::Expression(expression) => Some(expression),
+            Self::Expression(expression) | Self::Inner { expression, .. } => Some(expression),
             _ => None,
         }
     }
 
-    fn prefix(&self) -> Option<&str> {
+    /// The prefix that an expression in this location is confined to, whether that has `^~`, and the longer prefixes, if they
+    /// are known.
+    fn around(&self) -> Option<(&str, bool, Option<&[String]>)> {
+        match self {
+            Self::PrefixFirst(path) => Some((path, true, None)),
+            Self::Prefix(path) => Some((path, false, None)),
+            Self::Inner { prefix, is_first, others, .. } => Some((prefix, *is_first, Some(others))),
+            Self::Exactly(_) | Self::Expression(_) | Self::Part { .. } | Self::Named(_) => None,
+        }
+    }
+
+    pub(super) fn prefix(&self) -> Option<&str> {
         match self {
             Self::PrefixFirst(path) | Self::Prefix(path) => Some(path),
             _ => None,
         }
     }
+}
+
+/// The expression of all paths that begin with this one.
+pub(super) fn starts_with(path: &str) -> String {
+    format!("^{}", regex::escape(path))
+}
+
+/// The prefixes of locations that are longer than this one.
+fn longer(prefix: &str, locations: &[Directive]) -> Vec<String> {
+    let others = locations.iter().filter_map(|one| match (&one.args[..], one.name.as_str()) {
+        ([path], "location") => Some(path),
+        ([modifier, path], "location") if modifier == "^~" => Some(path),
+        _ => None,
+    });
+    others.filter(|path| path.len() > prefix.len() && path.starts_with(prefix)).cloned().collect()
 }
 
 /// What a location does with its requests that no option of it changes.
@@ -101,8 +154,9 @@ const OPTIONS: &[&str] = &[
 ];
 
 impl<'a> Translation<'a> {
-    /// The pattern of a location; `None`: it has no counterpart, which is said.
-    pub(super) fn pattern(&mut self, location: &Directive) -> Option<Pattern> {
+    /// The pattern of a location; `None`: it has no counterpart, which is said. `around`: what stands beside the location
+    /// `outer` in which it is.
+    fn pattern(&mut self, location: &Directive, outer: Option<&Pattern>, around: &[Directive]) -> Option<Pattern> {
         let (modifier, written) = match &location.args[..] {
             [name] if name.starts_with('@') => {
                 if !is_named_route(name, &[&[], std::slice::from_ref(location)]) {
@@ -118,16 +172,24 @@ impl<'a> Translation<'a> {
                 return None;
             }
         };
+        let is_first = matches!(outer, Some(Pattern::PrefixFirst(_)));
         match modifier {
             "=" => Some(Pattern::Exactly(written.to_owned())),
             "^~" => Some(Pattern::PrefixFirst(written.to_owned())),
-            "~" | "~*" => match values::regex(written, modifier == "~*") {
-                Ok(expression) => Some(Pattern::Expression(expression)),
-                Err(reason) => {
-                    self.leave(location, reason);
-                    None
-                }
-            },
+            "~" | "~*" => {
+                let expression = values::regex(written, modifier == "~*");
+                let made = expression.and_then(|expression| match outer.and_then(Pattern::around) {
+                    None => Ok(Pattern::Expression(expression)),
+                    Some((prefix, is_first, others)) => {
+                        let (prefix, expression) = (prefix.to_owned(), within(prefix, &expression)?);
+                        let others = others.map_or_else(|| longer(&prefix, around), <[_]>::to_vec);
+                        Ok(Pattern::Inner { expression, prefix, is_first, others })
+                    }
+                });
+                made.map_err(|reason| self.leave(location, reason)).ok()
+            }
+            // The expressions beside the outer location are not asked.
+            "" if is_first => Some(Pattern::PrefixFirst(written.to_owned())),
             "" => Some(Pattern::Prefix(written.to_owned())),
             _ => {
                 self.leave(location, "this modifier is not known");
@@ -138,11 +200,12 @@ impl<'a> Translation<'a> {
 
     /// The routes of a location, in their order.
     pub(super) fn location(&mut self, location: &Location<'a>, root: Option<&str>) -> Vec<(Pattern, Section)> {
-        let Location { directive, levels } = location;
+        let Location { directive, levels, outer } = location;
         if is_for_auth(directive, levels) || is_error_page(directive, levels) {
             return Vec::new();
         }
-        let Some(pattern) = self.pattern(directive) else {
+        let around = levels.len().checked_sub(3).map_or(&[][..], |at| levels[at]);
+        let Some(pattern) = self.pattern(directive, outer.as_ref(), around) else {
             self.unguarded_site = self.unguarded_site.or_else(|| directive.inner().iter().find(|it| is_guard(it)));
             return Vec::new();
         };
@@ -150,7 +213,8 @@ impl<'a> Translation<'a> {
         for inner in directive.inner() {
             if inner.name == "location" {
                 let levels = [&levels[..], &[inner.inner()]].concat();
-                routes.extend(self.location(&Location { directive: inner, levels }, root));
+                let outer = Some(pattern.clone());
+                routes.extend(self.location(&Location { directive: inner, levels, outer }, root));
             }
         }
         let mut unguarded = None;
@@ -168,16 +232,24 @@ impl<'a> Translation<'a> {
                 None => unguarded = unguarded.or(Some(inner)),
             }
         }
+        let has = |name: &str| directive.inner().iter().find(|inner| inner.name == name);
         let lost = |inner: &&Directive| is_guard(inner) && !is_translated_guard(inner) && inner.name != "if";
         let unguarded = unguarded
             .filter(|inner| is_guard(inner))
             .or_else(|| directive.inner().iter().filter(|inner| inner.name != "limit_except").find(lost));
+        if has("proxy_pass").or(has("grpc_pass")).or(has("return")).is_none() && unguarded.is_none() {
+            // The new path has a route of its own. What stands behind is done with paths that no expression matches.
+            let (rewritten, is_all) = self.rewrites(directive, &pattern);
+            routes.extend(rewritten);
+            if is_all {
+                return routes;
+            }
+        }
         let mut settings = pattern.settings();
         let of_map = directive.inner().iter().find(|inner| inner.name == ENTRY);
         if let Some(entry) = of_map {
             self.entry(entry, &mut settings);
         }
-        let has = |name: &str| directive.inner().iter().find(|inner| inner.name == name);
         for inner in directive.inner() {
             let name = inner.name.as_str();
             match name {
@@ -205,13 +277,6 @@ impl<'a> Translation<'a> {
                 self.prefix(rewrite, &pattern, &mut settings);
             }
             self.pass(pass, levels, &pattern, &mut settings)
-        } else if let Some(rewrite) = has("rewrite") {
-            // What stands behind it would be done with the new path, which has a route of its own.
-            let rewritten = self.rewrite(rewrite);
-            return match unguarded {
-                Some(guard) => routes.into_iter().chain([self.closed(guard, &pattern)]).collect(),
-                None => routes.into_iter().chain(rewritten).collect(),
-            };
         } else if let Some(pass) = has("fastcgi_pass") {
             self.fastcgi(pass, levels, pattern.expression(), root, &mut settings)
         } else if let Some(pass) = has("uwsgi_pass") {
@@ -233,6 +298,9 @@ impl<'a> Translation<'a> {
             return routes;
         }
         if !made {
+            // The text of a script must not be sent.
+            let script = ["fastcgi_pass", "uwsgi_pass", "scgi_pass"].into_iter().find_map(has);
+            routes.extend(script.filter(|_| of_map.is_none()).map(|pass| self.closed(pass, &pattern)));
             return routes;
         }
         if let Some(size) = directive.inner().iter().find(|inner| inner.name == "client_max_body_size")
@@ -322,56 +390,6 @@ impl<'a> Translation<'a> {
             _ => {}
         }
         true
-    }
-
-    /// `rewrite`, which becomes a route of its own.
-    pub(super) fn rewrite(&mut self, rewrite: &Directive) -> Option<(Pattern, Section)> {
-        let [from_path, to, flags @ ..] = &rewrite.args[..] else {
-            self.leave(rewrite, "it has an expression and a path");
-            return None;
-        };
-        let (expression, target) = match (values::regex(from_path, false), values::template(to.trim_end_matches('?'))) {
-            (Ok(expression), Ok(target)) => (expression, target),
-            (Err(reason), _) | (_, Err(reason)) => {
-                self.leave(rewrite, reason);
-                return None;
-            }
-        };
-        // nginx appends the query of the request, unless a `?` ends the new path.
-        let query =
-            if to.ends_with('?') || target.contains("{query}") || target.contains("{uri}") { "" } else { "{query}" };
-        if target.contains('?') && !query.is_empty() {
-            self.leave(rewrite, "the query of the request cannot be appended to a query that is given");
-            return None;
-        }
-        let pattern = Pattern::Expression(expression);
-        let mut section = Section { settings: pattern.settings(), ..Section::new("[[site.route]]") };
-        section.comment.push(from(&rewrite.place));
-        let flag = flags.first().map(String::as_str);
-        let elsewhere = ["http://", "https://", "{scheme}://"].iter().any(|scheme| target.starts_with(scheme));
-        match flag {
-            Some("permanent") => section.settings.write("redirect-status", "301".to_owned(), None),
-            Some("redirect") | None | Some("last" | "break") => {}
-            Some(_) => {
-                self.leave(rewrite, "this flag is not known");
-                return None;
-            }
-        }
-        let name = if elsewhere || matches!(flag, Some("permanent" | "redirect")) { "redirect" } else { "rewrite" };
-        section.settings.set(name, format!("{target}{query}"));
-        Some((pattern, section))
-    }
-
-    /// A `rewrite` in front of `proxy_pass` that puts another prefix in place of the location's.
-    fn prefix(&mut self, rewrite: &Directive, pattern: &Pattern, settings: &mut Settings) {
-        let prefix = pattern.prefix().filter(|prefix| prefix.ends_with('/'));
-        let replaced = rewrite.arg(1).strip_suffix("$1").filter(|to| to.ends_with('/') && !values::has_variable(to));
-        match (prefix, replaced) {
-            (Some(prefix), Some(replaced)) if rewrite.arg(0) == format!("^{prefix}(.*)$") => {
-                settings.set("replace-prefix", replaced);
-            }
-            _ => self.leave(rewrite, "of the path that an upstream sees only the prefix changes (`replace-prefix`)"),
-        }
     }
 
     fn pass(

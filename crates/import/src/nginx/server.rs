@@ -185,6 +185,7 @@ impl<'a> Server<'a> {
         for directive in self.inner() {
             match directive.name.as_str() {
                 "listen" | "server_name" | "ssl" | "location" | "rewrite" | "return" | "if" => {}
+                "types" => translation.types(directive),
                 "client_max_body_size" => {
                     if let Some(size) = translation.body_size(directive) {
                         // There is one for all sites, so the largest would be needed. A route may have its own.
@@ -243,7 +244,7 @@ impl<'a> Server<'a> {
         let mut routes = Vec::new();
         for directive in self.inner().iter().filter(|directive| directive.name == "location") {
             let levels = vec![self.http, self.inner(), directive.inner()];
-            routes.extend(translation.location(&Location { directive, levels }, root));
+            routes.extend(translation.location(&Location { directive, levels, outer: None }, root));
         }
         routes.sort_by_key(|(pattern, _)| pattern.order());
         // A location `/` that only serves files is what happens anyway.

@@ -3,7 +3,7 @@
 use toml_edit::Value;
 
 use super::{
-    named::{fallback_to, goes_on_to, is_named_route},
+    named::{fallback_to, goes_on_to, is_named_route, only_path},
     state::{Translation, in_force, one_in_force},
     values,
 };
@@ -207,6 +207,10 @@ impl<'a> Translation<'a> {
                     if !tried.args.iter().any(|arg| arg == "$uri/") {
                         self.leave(tried, "a directory with an index is answered with its index (`fallback`)");
                     }
+                    continue;
+                }
+                if let Some(path) = only_path(arg, levels) {
+                    fallback = Some(path);
                     continue;
                 }
                 if arg.starts_with(['@', '=']) {

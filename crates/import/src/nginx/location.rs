@@ -10,8 +10,8 @@ use super::{
     fastcgi::is_done_anyway,
     forward_auth::{is_copied, is_for_auth},
     guards::{is_guard, is_translated_guard},
-    named::{goes_on_to, is_named_route},
-    rewrite::within,
+    named::{goes_on_to, is_named_route, only_path},
+    rewrite::{whole_address, within, without_looking_around},
     state::{INHERITED, Translation, in_force, one_in_force},
     upstream::{Target, idle_timeout},
     values,
@@ -159,7 +159,12 @@ impl<'a> Translation<'a> {
     fn pattern(&mut self, location: &Directive, outer: Option<&Pattern>, around: &[Directive]) -> Option<Pattern> {
         let (modifier, written) = match &location.args[..] {
             [name] if name.starts_with('@') => {
-                if !is_named_route(name, &[&[], std::slice::from_ref(location)]) {
+                let alone = [&[], std::slice::from_ref(location)];
+                if only_path(name, &alone).is_some() {
+                    // `try_files` leads to that path at once.
+                    return None;
+                }
+                if !is_named_route(name, &alone) {
                     self.leave(location, "a location with a name passes on to an upstream, or is a page for errors");
                     return None;
                 }
@@ -206,7 +211,15 @@ impl<'a> Translation<'a> {
         }
         let around = levels.len().checked_sub(3).map_or(&[][..], |at| levels[at]);
         let Some(pattern) = self.pattern(directive, outer.as_ref(), around) else {
-            self.unguarded_site = self.unguarded_site.or_else(|| directive.inner().iter().find(|it| is_guard(it)));
+            let Some(guard) = directive.inner().iter().find(|it| is_guard(it)) else { return Vec::new() };
+            // More is closed than nginx refuses, but not all of the site.
+            if let Some(expression) = directive.args.get(1).and_then(|written| without_looking_around(written)) {
+                let ignores_case = directive.arg(0) == "~*";
+                if let Ok(expression) = values::regex(&expression, ignores_case) {
+                    return vec![self.closed(guard, &Pattern::Expression(expression))];
+                }
+            }
+            self.unguarded_site = self.unguarded_site.or(Some(guard));
             return Vec::new();
         };
         let mut routes = Vec::new();
@@ -360,7 +373,13 @@ impl<'a> Translation<'a> {
             Err(_) => (302, answer.args.first().map(String::as_str)),
         };
         if let (301..=303 | 307 | 308, Some(url)) = (status, text) {
-            return match values::template(url) {
+            let begin = settings.text_of("path-regex").unwrap_or_default().trim_matches(['\'', '"']).to_owned();
+            let begin = begin.strip_prefix("(?i)").unwrap_or(&begin);
+            let target = values::template(url).and_then(|target| match target.starts_with("{1}") {
+                true => whole_address(begin, &target),
+                false => Ok(target),
+            });
+            return match target {
                 Ok(target) => {
                     settings.set("redirect", target);
                     if status != 302 {

@@ -1,5 +1,6 @@
 //! `location @name`: a route of its own, which only other routes lead to.
 
+use super::{rewrite::every_path, values};
 use crate::syntax::Directive;
 
 /// Whether this is the name of a location of the server that passes requests on to an upstream.
@@ -8,6 +9,19 @@ pub(super) fn is_named_route(name: &str, levels: &[&[Directive]]) -> bool {
     let passes = |inner: &Directive| matches!(inner.name.as_str(), "proxy_pass" | "grpc_pass");
     let is_it = |it: &Directive| it.name == "location" && it.args == [name] && it.inner().iter().any(passes);
     name.strip_prefix('@').is_some_and(is_plain) && levels.get(1).is_some_and(|server| server.iter().any(is_it))
+}
+
+/// The one path to which the location of this name sends all requests; the query stays.
+pub(super) fn only_path(name: &str, levels: &[&[Directive]]) -> Option<String> {
+    let is_it = |it: &&Directive| it.name == "location" && it.args == [name];
+    let location = levels.get(1)?.iter().find(is_it)?;
+    match location.inner() {
+        [rewrite] if rewrite.name == "rewrite" && every_path(rewrite.arg(0)) => {
+            let is_within = rewrite.args.get(2).is_none_or(|flag| flag == "last");
+            Some(rewrite.arg(1)).filter(|to| is_within && to.starts_with('/')).and_then(|to| values::target(to).ok())
+        }
+        _ => None,
+    }
 }
 
 /// `fallback` to the route of a location with a name.

@@ -16,6 +16,11 @@ const EVERY_PATH: &[&str] = &["^", "^/", "/", ".", ".*", "^.*", "^.*$", ".*$", "
 /// The same, and the new path may have the old one in it.
 const EVERY_PATH_IN_A_GROUP: &[&str] = &["(.*)", "^(.*)", "^(.*)$", "^/(.*)", "^/(.*)$"];
 
+/// Whether an expression is found in every path.
+pub(super) fn every_path(expression: &str) -> bool {
+    EVERY_PATH.contains(&expression) || EVERY_PATH_IN_A_GROUP.contains(&expression)
+}
+
 /// Which paths a `rewrite` is about.
 struct Found {
     pattern: Pattern,
@@ -57,14 +62,39 @@ impl Translation<'_> {
 
     /// A `rewrite` in front of `proxy_pass` that puts another prefix in place of the location's.
     pub(super) fn prefix(&mut self, rewrite: &Directive, pattern: &Pattern, settings: &mut Settings) {
-        let prefix = pattern.prefix().filter(|prefix| prefix.ends_with('/'));
-        let replaced = rewrite.arg(1).strip_suffix("$1").filter(|to| to.ends_with('/') && !values::has_variable(to));
-        match (prefix, replaced) {
-            (Some(prefix), Some(replaced)) if rewrite.arg(0) == format!("^{prefix}(.*)$") => {
-                settings.set("replace-prefix", replaced);
-            }
-            _ => self.leave(rewrite, "of the path that an upstream sees only the prefix changes (`replace-prefix`)"),
+        match pattern.prefix().and_then(|prefix| replaced_prefix(prefix, rewrite.arg(0), rewrite.arg(1))) {
+            Some(replaced) => settings.set("replace-prefix", replaced),
+            None => self.leave(rewrite, "of the path that an upstream sees only the prefix changes (`replace-prefix`)"),
         }
+    }
+}
+
+/// What takes the place of a prefix, if a `rewrite` changes that alone.
+fn replaced_prefix(prefix: &str, expression: &str, to: &str) -> Option<String> {
+    let base = prefix.trim_end_matches('/');
+    let before = to.strip_suffix("$1").filter(|before| !values::has_variable(before))?;
+    let expression = expression.strip_prefix('^').unwrap_or(expression);
+    let behind = expression.strip_prefix(base).or_else(|| expression.strip_prefix(&regex::escape(base)))?;
+    let replaced = match behind.strip_suffix('$').unwrap_or(behind) {
+        "/(.*)" | "/?(.*)" => before.strip_suffix('/')?,
+        // The slash is in the group.
+        "(.*)" | "(/.*)" => before,
+        _ => return None,
+    };
+    (replaced.is_empty() || replaced.starts_with('/')).then(|| match prefix.ends_with('/') {
+        true => format!("{replaced}/"),
+        false if replaced.is_empty() => "/".to_owned(),
+        false => replaced.to_owned(),
+    })
+}
+
+/// The address of a redirect that begins with the first part of the path. `expression`: what the part was found by.
+pub(super) fn whole_address(expression: &str, target: &str) -> Result<String, String> {
+    // A path begins with a slash, and an address that begins with two of them is of another host.
+    let is_begin = ["^(/", "^(.*", "^(.+"].iter().any(|begin| expression.starts_with(begin));
+    match target.starts_with("{1}") && is_begin {
+        true => Ok(format!("{{scheme}}://{{host}}{target}")),
+        false => Err("a part of the path leaves open where clients are sent: begin with `/`".to_owned()),
     }
 }
 
@@ -91,13 +121,18 @@ fn route(rewrite: &Directive, location: Option<&Pattern>) -> Result<((Pattern, S
         section.settings.set("unless", table([("path-regex", unless.into())]));
     }
     let flag = flags.first().map(String::as_str);
-    let elsewhere = ["http://", "https://", "{scheme}://"].iter().any(|scheme| target.starts_with(scheme));
+    let is_elsewhere = ["http://", "https://", "{scheme}://"].iter().any(|scheme| target.starts_with(scheme));
+    let name = if is_elsewhere || matches!(flag, Some("permanent" | "redirect")) { "redirect" } else { "rewrite" };
+    let target = match target.starts_with('{') && !is_elsewhere && !target.starts_with("{uri}") {
+        false => target,
+        true if name == "redirect" => whole_address(from_path, &target)?,
+        true => return Err("the new path begins with a part of the old one: begin with `/`".to_owned()),
+    };
     match flag {
         Some("permanent") => section.settings.write("redirect-status", "301".to_owned(), None),
         Some("redirect") | None | Some("last" | "break") => {}
         Some(_) => return Err("this flag is not known".to_owned()),
     }
-    let name = if elsewhere || matches!(flag, Some("permanent" | "redirect")) { "redirect" } else { "rewrite" };
     section.settings.set(name, format!("{target}{query}"));
     Ok(((pattern, section), is_all))
 }
@@ -190,6 +225,32 @@ fn has_choice(expression: &str) -> bool {
     })
 }
 
+/// The place of the bracket that closes a group, in the text behind the one that opens it.
+fn end_of_group(behind: &str) -> Option<usize> {
+    let (mut depth, mut escaped) = (1, false);
+    behind.char_indices().find_map(|(at, c)| {
+        match (std::mem::take(&mut escaped), c) {
+            (true, _) => {}
+            (false, '\\') => escaped = true,
+            (false, '(') => depth += 1,
+            (false, ')') => depth -= 1,
+            _ => {}
+        }
+        (depth == 0).then_some(at)
+    })
+}
+
+/// An expression that is found in more texts, because it does not look around; `None`: the one given does not, either.
+pub(super) fn without_looking_around(expression: &str) -> Option<String> {
+    let mut wider = expression.to_owned();
+    for kind in ["(?!", "(?=", "(?<!", "(?<="] {
+        while let Some((before, behind)) = wider.split_once(kind) {
+            wider = format!("{before}{}", &behind[end_of_group(behind)? + 1..]);
+        }
+    }
+    (wider != expression).then_some(wider)
+}
+
 /// An expression that begins with `^`, plain letters, and what must not follow (`(?!…)`): without that, and what it leaves out.
 fn without_look_ahead(expression: &str) -> Option<(String, String)> {
     let (before, behind) = expression.split_once("(?!")?;
@@ -197,17 +258,7 @@ fn without_look_ahead(expression: &str) -> Option<(String, String)> {
     if !before.strip_prefix('^')?.chars().all(is_plain) {
         return None;
     }
-    let (mut depth, mut escaped) = (1, false);
-    let end = behind.char_indices().find_map(|(at, c)| {
-        match (escaped, c) {
-            (true, _) => escaped = false,
-            (false, '\\') => escaped = true,
-            (false, '(') => depth += 1,
-            (false, ')') => depth -= 1,
-            _ => {}
-        }
-        (depth == 0).then_some(at)
-    })?;
+    let end = end_of_group(behind)?;
     Some((format!("{before}{}", &behind[end + 1..]), format!("{before}(?:{})", &behind[..end])))
 }
 
@@ -237,6 +288,26 @@ mod tests {
             if let Ok(found) = found {
                 regex::Regex::new(&found).unwrap();
             }
+        }
+    }
+
+    #[test]
+    fn what_an_upstream_sees_in_place_of_a_prefix() {
+        for (prefix, expression, to, replaced) in [
+            ("/api/", "^/api/(.*)$", "/$1", Some("/")),
+            ("/api/", "^/api/(.*)$", "/v1/$1", Some("/v1/")),
+            ("/api", "^/api/(.*)$", "/v1/$1", Some("/v1")),
+            ("/api", "/api/(.*)", "/$1", Some("/")),
+            ("/api", "^/api/?(.*)$", "/$1", Some("/")),
+            ("/api", "^/api(/.*)$", "$1", Some("/")),
+            ("/api/", "^/api(.*)$", "/v1$1", Some("/v1/")),
+            ("/a.b/", r"^/a\.b/(.*)$", "/$1", Some("/")),
+            ("/api/", "^/other/(.*)$", "/$1", None),
+            ("/api/", "^/api/([0-9]+)$", "/n/$1", None),
+            ("/api/", "^/api/(.*)$", "/$uri/$1", None),
+            ("/api/", "^/api/(.*)$", "/v1-$1", None),
+        ] {
+            assert_eq!(replaced_prefix(prefix, expression, to).as_deref(), replaced, "{expression} in {prefix}");
         }
     }
 

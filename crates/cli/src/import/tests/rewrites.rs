@@ -115,3 +115,25 @@ fn an_application_whose_scripts_are_listed() {
     assert_eq!(left.len(), 0, "{left:#?}");
     assert_eq!(config.sites.len(), 1);
 }
+
+/// The shape of the configuration that Drupal's projects have.
+#[test]
+fn what_is_missing_goes_on_with_a_named_location_that_rewrites() {
+    let (text, left, _) = one("server {\n  listen 80;\n  root /srv/drupal;\n\
+        location / { try_files $uri @rewrite; }\n  location @rewrite { rewrite ^ /index.php; }\n\
+        location ~ ^/old/ { rewrite ^(.*)/index\\.html$ $1/ permanent; deny all; }\n\
+        location ~* \\.(inc|yml)$|/(\\.(?!well-known).*) { deny all; }\n\
+        location /api { rewrite ^/api/(.*)$ /v1/$1 break; proxy_pass http://127.0.0.1:8000; }\n\
+        location ~ '\\.php$|^/update.php' { fastcgi_pass unix:/run/php.sock; }\n\
+        if ($request_uri ~* \"^(.*/)index\\.php/(.*)\") { return 307 $1$2; }\n}\n");
+    has(
+        &text,
+        &[
+            "path = \"/\"\nfiles = true\nfallback = \"/index.php\"",
+            "path-regex = '(?i)\\.(inc|yml)$|/(\\..*)'\nrespond = 403",
+            "path = \"/api\"\nreplace-prefix = \"/v1\"\nupstream = \"127.0.0.1-8000\"",
+            "path-regex = '(?i)^(.*/)index\\.php/(.*)'\nredirect = \"{scheme}://{host}{1}{2}\"",
+        ],
+    );
+    assert!(left.iter().any(|left| left.contains("looking around")), "{left:#?}");
+}

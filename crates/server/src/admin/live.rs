@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, time::MissedTickBehavior};
 
 use super::{
-    certificates, servers,
+    certificates, maintenance, servers,
     shown::{all_admission, all_classes, changes, version},
 };
 use crate::{admission::Adjusted, class_metrics::Goal, state::ServerState};
@@ -121,7 +121,7 @@ pub(super) fn show(state: &ServerState, after_s: f64) -> (Value, f64) {
         "now_s": now_s,
         "started_s": seconds(state.metrics.started),
         "sites": names,
-        "closed_by": snapshot.sites.maintenance().filter_map(|it| Some(it.closed_by()?.to_string_lossy())).collect::<Vec<_>>(),
+        "maintenance": maintenance::all(&snapshot)["sites"],
         "uplink": {
             "order": snapshot.uplink().order.to_string(),
             "rate_bits_per_second": uplink.rate_bits_per_second,

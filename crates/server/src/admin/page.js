@@ -148,6 +148,25 @@ function showUpstreams(upstreams) {
   });
 }
 
+// By what a site is closed.
+function closedBy(it) {
+  const by = [it.switched ? "the switch" : "", it.file_exists ? it.file : ""].filter(Boolean);
+  return by.join(" and ") || "a file at another gateway";
+}
+
+function showMaintenance(sites) {
+  byId("maintenance").hidden = sites.length === 0;
+  fill(byId("switches"), sites, (it) => it.site, (it, row) => {
+    [...row.buttons.children].forEach((button) => { button.hidden = button.dataset.closed === String(it.switched); });
+    return [made("td", it.site), made("td", it.closed ? `closed by ${closedBy(it)}` : "open", `text ${it.closed ? "missed" : "met"}`),
+      made("td", it.file, "text")];
+  }, (site) => [[true, "Close"], [false, "Open"]].map(([closed, text]) => {
+    const it = button(text, `${text} ${site}`, () => openSite(site, closed));
+    it.dataset.closed = String(closed);
+    return it;
+  }));
+}
+
 function showChanges(changes) {
   byId("changes").hidden = changes.length === 0;
   fill(byId("made"), changes, (it) => String(it.id), (it, row) => {
@@ -186,7 +205,8 @@ function certificate(it) {
 // What needs attention, in words.
 function summary(value) {
   const last = live.seconds[live.seconds.length - 1];
-  const said = value.closed_by.map((file) => [`a site is closed for maintenance by ${file}`, "missed"]);
+  const closed = value.maintenance.filter((it) => it.closed);
+  const said = closed.map((it) => [`${it.site} is closed for maintenance by ${closedBy(it)}`, "missed"]);
   const down = value.upstreams.flatMap((it) => it.servers).filter((it) => it.health !== "healthy").length;
   if (down) said.push([`${down} ${down === 1 ? "server is" : "servers are"} not healthy`, "missed"]);
   for (const it of value.classes.classes) if (it.objectives.some((goal) => goal.met === false)) said.push([`${it.name} misses its objective`, "missed"]);
@@ -205,6 +225,7 @@ function display(value, by) {
   byId("all").hidden = false;
   showLive(value);
   showUpstreams(value.upstreams);
+  showMaintenance(value.maintenance);
   showClasses(value, before);
   showAdmission(value.admission);
   showDecisions(value.decisions);

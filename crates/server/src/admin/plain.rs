@@ -71,6 +71,16 @@ pub(super) fn tables(state: &ServerState) -> String {
         &["Upstream", "Server", "Health", "State", "At work", "Requests", "Failures", "Weight"],
         servers,
     );
+    let site = |it: &Value| {
+        let state = if it["closed"] == true { "closed" } else { "open" };
+        vec![it["site"].clone(), state.into(), it["file"].clone()]
+    };
+    table(
+        &mut html,
+        "Maintenance",
+        &["Site", "State", "Closed while this file exists"],
+        now["maintenance"].as_array().into_iter().flatten().map(site),
+    );
     let slow = |it: &Value| {
         let times = ["response_time_s", "slot_s", "uplink_s"].map(|time| seconds(&it[time]));
         let [all, slot, uplink] = times;

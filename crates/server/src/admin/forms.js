@@ -18,7 +18,7 @@ const CLASS = [
   { path: "max_wait_s", label: "Longest wait", ...TIME, ...NO_LIMIT },
   { path: "deadline_s", label: "Deadline", ...TIME, none: "none" },
   { path: "order", label: "Who of it goes first", choices: ORDERS },
-  { path: "overload_s", label: "Wait that means overload", ...TIME, none: "as the order has it", help: "only of lifo-under-overload" },
+  { path: "overload_s", label: "Wait that means overload", ...TIME, none: "by the order", help: "only of lifo-under-overload" },
   { path: "objective.mean_s", label: "Objective: mean time", ...TIME, none: "none" },
   { path: "objective.percentile.percent", label: "Objective: percentile", unit: "%", step: "any", none: "none" },
   { path: "objective.percentile.s", label: "Objective: time of the percentile", ...TIME, none: "none" },

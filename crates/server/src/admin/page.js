@@ -101,9 +101,9 @@ function showAdmission(value) {
     ["Requests at the site", `${value.stats.running} of ${value.settings.total === null ? "any number" : value.settings.total}`],
   ];
   for (const it of value.stats.resources) {
-    const window = it.window === null ? "no window of its own" : `of ${it.window}`;
+    const window = it.window === null ? ", no window of its own" : ` of ${it.window}`;
     const adjusted = it.window_changes ? `, adjusted ${it.window_changes} times` : "";
-    entries.push([`Resource ${it.name}`, `${it.running} ${window}${adjusted}, service ${duration(it.mean_service_s)}`]);
+    entries.push([`Resource ${it.name}`, `${it.running}${window}${adjusted}, service ${duration(it.mean_service_s)}`]);
   }
   const leases = value.stats.leases;
   if (leases) {

@@ -85,6 +85,7 @@ function showClasses(value, before) {
       made("td", `${now.waiting} of ${it.settings.queue}`),
       made("td", rate(total(now.responses), then && total(then.responses), elapsed)),
       made("td", rate(total(now.refused), then && total(then.refused), elapsed)),
+      made("td", rate(now.responses["5xx"], then?.responses["5xx"], elapsed)),
       made("td", duration(lately(now.waiting_time, then?.waiting_time))),
       made("td", duration(lately(now.system_time, then?.system_time))),
       objectives,

@@ -44,6 +44,7 @@ pub(super) fn tables(state: &ServerState) -> String {
             stats["running"].clone(),
             stats["waiting"].clone(),
             refused.into(),
+            stats["responses"]["5xx"].clone(),
             waiting,
             system,
             goals.join("; ").into(),
@@ -52,7 +53,17 @@ pub(super) fn tables(state: &ServerState) -> String {
     table(
         &mut html,
         "Classes",
-        &["Class", "Weight", "Running", "Waiting", "Refused", "Waited, mean", "System time, mean", "Objectives"],
+        &[
+            "Class",
+            "Weight",
+            "Running",
+            "Waiting",
+            "Refused",
+            "Errors",
+            "Waited, mean",
+            "System time, mean",
+            "Objectives",
+        ],
         now["classes"]["classes"].as_array().into_iter().flatten().map(class),
     );
     let upstreams = now["upstreams"].as_array().into_iter().flatten();

@@ -80,7 +80,11 @@ pub fn import(args: &ImportArgs) -> Result<String, Failure> {
         Source::Caddy => import::caddyfile(&name, &disk),
         Source::HaProxy => import::haproxy(&name, &disk),
     };
-    let translated = translated.map_err(|error| Failure::Run(error.to_string()))?;
+    let translated = translated.map_err(|error| {
+        let is_toml = args.file.extension().is_some_and(|extension| extension == "toml");
+        let hint = if is_toml { "; is it a configuration of Serpent already? `serpent check` reads it" } else { "" };
+        Failure::Run(format!("{error}{hint}"))
+    })?;
     for left in &translated.left {
         complain(0, &format!("not translated: {left}"));
     }

@@ -33,6 +33,14 @@ const IN_TABLES: &[(&str, &[&str], &str)] = &[
     ("`[admission]`", &["policy", "scheduler", "algorithm"], "share"),
     ("`[access-log]`", &["file", "path"], "target"),
     ("`[error-log]`", &["file", "path"], "target"),
+    ("`[cluster]`", &["url", "address", "host", "redis", "valkey"], "store"),
+    ("`[cluster]`", &["name", "id"], "site"),
+    ("`[shared-cache]`", &["folder", "path", "dir", "file", "root"], "directory"),
+    ("`[shared-cache]`", &["size", "max-size"], "memory"),
+    ("`cache` of a route", &["ttl", "max-age", "valid", "expires", "duration", "time"], "lifetime"),
+    ("`[tracing]`", &["target", "url", "to", "collector", "address", "exporter"], "endpoint"),
+    ("`[tracing]`", &["ratio", "rate", "sampling", "sampler"], "sample"),
+    ("`[[upstream]]`", &["algorithm", "policy", "strategy", "method"], "balance"),
 ];
 
 /// The flag of `serpent serve` that a flag of another server stands for.
@@ -79,7 +87,15 @@ pub const SETTINGS: &[(&[&str], Instead)] = &[
             "pass requests to a server that speaks HTTP, FastCGI or uwsgi, or run programs by `cgi` of a route",
         ),
     ),
-    (&["proxy-cache", "http-cache"], NotSupported("only files are cached, in `[cache]`")),
+    (
+        &["proxy-cache", "proxy-cache-path", "proxy-cache-valid", "http-cache"],
+        Setting("`cache` of a `[[site.route]]`, and `[shared-cache]`"),
+    ),
+    (&["trace", "traces", "otel", "otlp", "opentelemetry", "jaeger", "zipkin"], Setting("`[tracing]`")),
+    (&["redis", "valkey", "sentinel", "gateways"], Setting("`store` and `site` in `[cluster]`")),
+    (&["dns", "nameserver", "nameservers", "resolvers"], Setting("`resolver` at the top of the file")),
+    (&["sticky-cookie", "session-affinity", "affinity"], Setting("`sticky` of an `[[upstream]]`")),
+    (&["proxy-next-upstream", "retry", "max-fails"], Setting("`retries` of an `[[upstream]]`")),
     (&["letsencrypt", "lets-encrypt", "certbot", "auto-https"], Setting("`acme = true` of a `[[site]]`")),
     (
         &["lb-policy", "load-balancing", "least-conn", "ip-hash", "round-robin"],
@@ -157,7 +173,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
         &["-s", "reload", "restart", "stop", "quit", "status"],
         "'kill -HUP PID' has a running server read its file anew, 'kill PID' stops it after the last response",
     ),
-    (&["adapt", "convert", "migrate"], "'serpent import FILE' translates nginx.conf and Caddyfiles"),
+    (&["adapt", "convert", "migrate"], "'serpent import FILE' translates nginx.conf, Caddyfiles and haproxy.cfg"),
     (&["version", "-v", "--v"], "'serpent --version' says which version this is"),
 ];
 

@@ -108,9 +108,10 @@ impl Installed {
         let Some((_, largest)) = families.next() else {
             let looked: Vec<_> = bases.iter().map(|base| base.display().to_string()).collect();
             return Err(Failure::Usage(format!(
-                "no log of {} is found: {} are not there or empty; name the log: serpent advise ACCESS_LOG --uplink RATE",
+                "no log of {} is found: {} {}; name the log: serpent advise ACCESS_LOG --uplink RATE",
                 self.name(),
-                looked.join(", ")
+                looked.join(", "),
+                if looked.len() == 1 { "is not there, or empty" } else { "are not there, or empty" },
             )));
         };
         Ok(Found {

@@ -1,4 +1,4 @@
-//! Formats the advice for a terminal of 100 columns.
+//! Formats the advice for a terminal of 80 columns, as tables are without one.
 
 use std::fmt::{self, Write as _};
 
@@ -7,7 +7,7 @@ use simulator::advise::{Advice, report::Level, words};
 
 use super::{dates, tables};
 
-const COLUMNS: usize = 100;
+const COLUMNS: usize = 80;
 
 /// The whole advice as text.
 pub fn text(advice: &Advice) -> String {
@@ -135,7 +135,9 @@ struct Aligned<'a>(&'a Table);
 
 impl fmt::Display for Aligned<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.0.caption)?;
+        let mut caption = String::new();
+        paragraph(&mut caption, "", &self.0.caption);
+        f.write_str(&caption)?;
         aligned(f, self.0)
     }
 }

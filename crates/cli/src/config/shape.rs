@@ -84,6 +84,10 @@ fn unknown(span: Option<Range<usize>>, name: &str, known: &[&str], place: &Place
         };
         return problem.help(format!("did you mean {written}?"));
     }
+    if let ["users" | "keys"] = outer {
+        let what = if outer == ["users"] { "users and passwords" } else { "keys" };
+        return problem.help(format!("{what} stand in a file of their own, which `file = \"PATH\"` names"));
+    }
     if let Some(instead) = other_servers::setting_in(&table, name) {
         return problem.help(format!("here that is `{instead}`"));
     }

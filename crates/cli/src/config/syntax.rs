@@ -63,6 +63,10 @@ fn problem(error: &Error, table: &DeTable<'_>, text: &str) -> Problem {
         found if found.starts_with("invalid basic string") => {
             said(message, "end the text with a quotation mark".to_owned())
         }
+        found if found.starts_with("cannot extend value") => {
+            let name = written.split('.').next().unwrap_or_default().trim();
+            said(&format!("`{name}` has a value already"), format!("leave out that value, or `{line}`"))
+        }
         found if found.starts_with("carriage return must") => {
             said(message, "save the file with the line ends of Unix (LF)".to_owned())
         }

@@ -60,6 +60,12 @@ const COMMANDS: &[(&[&str], &str, &str)] = &[
     (&["serve", "--config", "c.crt"], "--> c.crt:1:1", "`tls-cert` and `tls-key` of a `[[site]]`"),
     (&["serve", "--config", "utf-16.toml"], "--> utf-16.toml", "`iconv -f UTF-16 -t UTF-8 utf-16.toml"),
     (&["serve", "--config", "latin-1.toml"], "--> latin-1.toml:2:3", "`iconv -f LATIN1 -t UTF-8 latin-1.toml"),
+    (&["advise", "--nginx", "--uplink", "1mbit", "ok.toml"], "'--nginx'", "serpent advise"),
+    (&["advise", "nowhere.log", "--uplink", "1mbit"], "`nowhere.log`", "there is no log"),
+    (&["advise", "--admin", "http://127.0.0.1:1"], "127.0.0.1:1", "is the server running there"),
+    (&["import", "ok.toml"], "ok.toml:1", "`serpent check` reads it"),
+    (&["explain", "-c", "ok.toml", "basket"], "`basket`", "`http://shop.example/basket` or `/basket`"),
+    (&["probe", "ok.toml"], "no resource has a page", "`site = { window = 20, probe = \"/basket\" }`"),
     (&["serve", "--config", "bom.toml"], "--> bom.toml:2:8", "a relative path in the file"),
 ];
 
@@ -130,12 +136,40 @@ const FILES: &[(&str, &str, &str)] = &[
     ("SITEtls-cert = \"www\"\ntls-key = \"c.key\"\n", ":3:12", "name a file in it"),
     ("SITEtls-cert = \"c.crt\"\ntls-key = \"other.key\"\n", ":4:11", "the key that the certificate was made for"),
     ("listen = \"https://:0\"\nSITE", ":1:10", "`tls-cert` and `tls-key`"),
+    ("SITE[cluster]\nsite = \"a\"\n", ":3:1", "as in `store = \"rediss://user:password@host:6379\"`"),
+    ("SITE[cluster]\nstores = \"redis://a\"\nsite = \"a\"\n", ":4:1", "did you mean `store`?"),
+    ("SITE[cluster]\nurl = \"redis://a\"\nsite = \"a\"\n", ":4:1", "here that is `store`"),
+    ("SITE[cluster]\nstore = \"http://a\"\nsite = \"a\"\n", ":4:9", "write `store = \"redis://HOST:6379\"`"),
+    ("redis = \"redis://a\"\nSITE", ":1:1", "`store` and `site` in `[cluster]`"),
+    ("dns = \"10.0.0.53\"\nSITE", ":1:1", "here that is `resolver`"),
+    ("resolver = \"dns.example\"\nSITE", ":1:12", "as in `10.0.0.53`"),
+    ("[resolver]\nservers = [\"10.0.0.53\"]\nSITE", ":1:1", "`resolver = [\"10.0.0.53\"]` at the top of the file"),
+    ("SITE[traces]\nendpoint = \"http://a:4318\"\n", ":3:2", "here that is `[tracing]`"),
+    ("SITE[tracing]\nurl = \"http://a:4318\"\n", ":4:1", "here that is `endpoint`"),
+    ("SITE[tracing]\nendpoint = \"grpc://a:4317\"\n", ":4:12", "write `http://HOST:4318`"),
+    ("SITE[tracing]\nendpoint = \"http://a:4318\"\nsample = 2\n", ":5:10", "as in `1%`"),
+    ("SITE[shared-cache]\nfolder = \"www\"\n", ":4:1", "here that is `directory`"),
+    ("SITEproxy_cache = true\n", ":3:1", "`cache` of a `[[site.route]]`"),
+    ("SITE[[site.route]]\npath = \"/\"\nfiles = true\ncache = true\n", ":6:9", "leave it out"),
+    (
+        "SITE[[site.route]]\npath = \"/\"\nupstream = \"a\"\ncache = { ttl = \"1h\" }\n",
+        ":6:11",
+        "here that is `lifetime`",
+    ),
+    ("SITE[[upstream]]\nname = \"a\"\nservers = \"http://a\"\nhedge = true\n", ":6:9", "as in `hedge = \"p95\"`"),
+    ("SITE[[upstream]]\nname = \"a\"\nservers = \"http://a\"\nhedge = 95\n", ":6:9", "write `p95`"),
+    ("SITE[[upstream]]\nname = \"a\"\nservers = \"http://a\"\npolicy = \"a\"\n", ":6:1", "here that is `balance`"),
+    ("SITE[[upstream]]\nname = \"a\"\nservers = \"http://a\"\nservers.b = 1\n", ":6:1", "leave out that value"),
+    ("SITEmaintenance = true\n", ":3:15", "as in `maintenance = { file ="),
+    ("proxy-protocol = true\nSITE", ":1:18", "as in `proxy-protocol = ["),
+    ("SITE[users]\nann = \"secret\"\n", ":4:1", "which `file = \"PATH\"` names"),
 ];
 
 /// Files that can be served, of which `check` warns.
 const WARNINGS: &[(&str, &str, &str)] = &[
     ("SITEtls-cert = \"old.crt\"\ntls-key = \"old.key\"\n", ":3:12", "renew it"),
     ("admin = \":9090\"\nSITE", ":1:9", "write `127.0.0.1:9090`"),
+    ("SITE[shared-cache]\ndisk = \"1GiB\"\n", ":4:8", "as in `directory = \"/var/cache/serpent\"`"),
     ("listen = \":443\"\nSITE", ":1:10", "or write `http://[::]:443` if that is meant"),
     ("SITE[[site.route]]\npath = \"/a/*\"\nfiles = true\n", ":4:8", "write `path = \"/a/\"`"),
     (

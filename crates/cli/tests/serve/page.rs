@@ -33,7 +33,7 @@ fn start() -> Option<(TempDir, Serpent, SocketAddr)> {
     let file = folder.path().join("serpent.toml");
     let config = "[uplink]\nrate = \"8mbit\"\n[[upstream]]\nname = \"app\"\nservers = [\"http://127.0.0.1:1\"]\n\
          [admission]\nslots = 2\n[[class]]\nname = \"gold\"\n[[site]]\nnames = [\"mirror.example\"]\nroot = \"www\"\n\
-         [[site.route]]\npath = \"/app\"\nupstream = \"app\"\n";
+         maintenance = { file = \"closed\" }\n[[site.route]]\npath = \"/app\"\nupstream = \"app\"\n";
     fs::write(&file, format!("listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nadmin-token = \"token\"\n{config}"))
         .unwrap();
     let (serpent, admin) = gateway::start(&file);
@@ -247,12 +247,85 @@ fn a_form_shows_a_change_makes_it_and_takes_it_back() {
 }
 
 #[test]
+fn a_site_is_closed_and_opened_by_buttons() {
+    let Some((folder, serpent, admin)) = start() else { return };
+    let Some(browser) = Browser::start() else { return };
+    let status = || curl(&["--output", "/dev/null", "--write-out", "%{http_code}", &serpent.url("/small")]).unwrap();
+    let (is_open, can_apply) = ("document.querySelector('#edit').open", "!document.querySelector('#apply').hidden");
+    let is_closed = format!("!{is_open}");
+    let state = |text: &str| format!("document.querySelector('#switches').innerText.includes({text:?})");
+    // Once the dialog is closed, what it has changed is shown.
+    let apply = || {
+        browser.wait_for(can_apply);
+        browser.click("#apply");
+        browser.wait_for(&is_closed);
+    };
+    let proposed = || browser.run("return document.querySelector('#proposed').innerText");
+    let visible = || {
+        browser
+            .run("return [...document.querySelectorAll('#switches button:not([hidden])')].map((it) => it.textContent)")
+    };
+
+    browser.open(&format!("http://{admin}/"));
+    browser.wait_for(&state("open"));
+    assert_eq!(visible(), serde_json::json!(["Close"]));
+    browser.click("button[aria-label='Close mirror.example']");
+    browser.wait_for(is_open);
+    browser.enter("#token", TOKEN);
+    browser.click("#preview");
+    browser.wait_for(can_apply);
+    assert_eq!(proposed(), "Closed for maintenance\tno\tyes");
+    assert_eq!(status(), "200", "a preview closes nothing");
+    apply();
+    assert_eq!(status(), "503");
+    browser.wait_for(&state("closed by the switch"));
+    browser
+        .wait_for("document.querySelector('#summary').innerText.includes('mirror.example is closed for maintenance')");
+    assert_eq!(visible(), serde_json::json!(["Open"]));
+
+    // The same by the list of changes, with the token that is known by now.
+    browser.wait_for("document.querySelector('#made').innerText.includes('Closed for maintenance: yes instead of no')");
+    browser.click("#made button[aria-label='Undo change 1']");
+    browser.wait_for(can_apply);
+    assert_eq!(proposed(), "Closed for maintenance\tyes\tno");
+    apply();
+    assert_eq!(status(), "200");
+    browser.wait_for(&state("open"));
+
+    // The file closes the site whatever the switch says.
+    browser.click("button[aria-label='Close mirror.example']");
+    apply();
+    let file = folder.path().join("closed");
+    fs::write(&file, "").unwrap();
+    browser.wait_for(&state(&format!("closed by the switch and {}", file.display())));
+    browser.click("button[aria-label='Open mirror.example']");
+    apply();
+    browser.wait_for(&state(&format!("closed by {}", file.display())));
+    assert_eq!(status(), "503");
+    fs::remove_file(&file).unwrap();
+    browser.wait_for(&state("open"));
+    assert_eq!(status(), "200");
+    // A change that a later one has overtaken stays.
+    let undo = format!("http://{admin}/api/changes/3/undo");
+    let token = format!("Authorization: Bearer {TOKEN}");
+    let refused = curl(&["--request", "POST", "--header", &token, &undo]).unwrap();
+    assert!(refused.contains("closed of site mirror.example is false by now, and not true"), "{refused}");
+    assert_eq!(browser.errors(), [""; 0]);
+}
+
+#[test]
 fn a_page_without_scripts_shows_the_present() {
     let Some((_folder, _serpent, admin)) = start() else { return };
     told_when(admin, |_| true);
     let page = curl(&[&format!("http://{admin}/")]).unwrap();
     let plain = page.split("<noscript>").nth(1).and_then(|rest| rest.split("</noscript>").next()).unwrap();
-    for part in ["<td>srpt</td>", "<td>gold</td>", "<td>127.0.0.1:1</td>", "<td>GET /large</td>"] {
+    for part in [
+        "<td>srpt</td>",
+        "<td>gold</td>",
+        "<td>127.0.0.1:1</td>",
+        "<td>GET /large</td>",
+        "<td>mirror.example</td><td>open</td>",
+    ] {
         assert!(plain.contains(part), "no {part} in {plain}");
     }
     assert!(!plain.contains("secret"));

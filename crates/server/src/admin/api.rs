@@ -208,10 +208,21 @@ fn undo(state: &ServerState, id: u64, is_preview: bool) -> Done<Response<Full<By
     if change.undone {
         return Err(refused(format!("change {id} was taken back already")));
     }
-    if let Target::Server { upstream, server } = &change.undo.target {
-        let now = servers::given(&state.snapshot.load(), upstream, server).ok_or_else(no_server)?;
-        history::is_still(&change, &now)?;
-        let answer = change_server(state, upstream, server, &back(&change.differences), is_preview)?;
+    let patch = back(&change.differences);
+    let answer = match &change.undo.target {
+        Target::Server { upstream, server } => {
+            let now = servers::given(&state.snapshot.load(), upstream, server).ok_or_else(no_server)?;
+            history::is_still(&change, &now)?;
+            Some(change_server(state, upstream, server, &patch, is_preview)?)
+        }
+        Target::Site(site) => {
+            let now = maintenance::given(&state.snapshot.load(), site).ok_or_else(no_site)?;
+            history::is_still(&change, &now)?;
+            Some(close_site(state, site, &patch, is_preview)?)
+        }
+        _ => None,
+    };
+    if let Some(answer) = answer {
         if !is_preview {
             state.changes.lock().mark_undone(id);
         }
@@ -248,9 +259,16 @@ fn close_site(
 ) -> Done<Response<Full<Bytes>>> {
     let snapshot = state.snapshot.load_full();
     let turned = maintenance::read(patch)?;
-    if !is_preview && let Some(turned) = turned {
+    let before = maintenance::given(&snapshot, site).ok_or_else(no_site)?;
+    let after = turned.map_or_else(|| before.clone(), maintenance::switched);
+    let recorded = history::of_site(&before, &after, site);
+    if is_preview {
+        return Ok(preview(state, &snapshot, recorded));
+    }
+    if let Some(turned) = turned {
         maintenance::turn(&snapshot, state.cluster.as_ref(), site, turned);
     }
+    record(state, recorded);
     let value = maintenance::named(&snapshot, site).ok_or_else(no_site)?;
     Ok(versioned(state, &snapshot, StatusCode::OK, &value))
 }

@@ -18,7 +18,7 @@ const CLASS = [
   { path: "max_wait_s", label: "Longest wait", ...TIME, ...NO_LIMIT },
   { path: "deadline_s", label: "Deadline", ...TIME, none: "none" },
   { path: "order", label: "Who of it goes first", choices: ORDERS },
-  { path: "overload_s", label: "Wait that means overload", ...TIME, none: "as the order has it", help: "only of lifo-under-overload" },
+  { path: "overload_s", label: "Wait that means overload", ...TIME, none: "by the order", help: "only of lifo-under-overload" },
   { path: "objective.mean_s", label: "Objective: mean time", ...TIME, none: "none" },
   { path: "objective.percentile.percent", label: "Objective: percentile", unit: "%", step: "any", none: "none" },
   { path: "objective.percentile.s", label: "Objective: time of the percentile", ...TIME, none: "none" },
@@ -50,6 +50,9 @@ const SERVER = [
   { path: "weight", label: "Weight", none: "as in the file" },
   { path: "keep", label: "Survives a reload", choices: [true, false] },
 ];
+const SITE = [
+  { path: "closed", label: "Closed for maintenance", choices: [true, false] },
+];
 
 // A setting by the names that lead to it; the names of resources may have dots.
 function settingOf(path) {
@@ -57,7 +60,7 @@ function settingOf(path) {
     const form = RESOURCE.find((it) => it.path === [path[0], "*", ...path.slice(2)].join("."));
     return form && { ...form, label: `${form.label} ${path[1]}` };
   }
-  return [...CLASS, ...ADMISSION, ...SERVER].find((it) => it.path === path.join("."));
+  return [...CLASS, ...ADMISSION, ...SERVER, ...SITE].find((it) => it.path === path.join("."));
 }
 
 function inWords(value, setting) {
@@ -290,6 +293,16 @@ function openServer(upstream, name, state) {
   if (!state) return;
   opened.fields[0].input.value = JSON.stringify(state);
   if (session.token) preview(request({ state }));
+}
+
+// What it would change is shown at once.
+function openSite(site, closed) {
+  const it = latest.maintenance.find((it) => it.site === site);
+  if (!it) return;
+  const request = (body) => ({ method: "PATCH", path: `/api/maintenance/${encodeURIComponent(site)}`, body });
+  show({ title: `Site ${site}`, fields: fieldsOf(SITE, { closed: it.switched }), request });
+  opened.fields[0].input.value = JSON.stringify(closed);
+  if (session.token) preview(request({ closed }));
 }
 
 function openUndo(change) {

@@ -27,6 +27,7 @@ pub(crate) enum Target {
     Deleted(Box<Deleted>),
     Admission,
     Server { upstream: String, server: String },
+    Site(String),
 }
 
 /// A change that is made, or that would be.
@@ -37,12 +38,12 @@ pub(super) struct Recorded {
 }
 
 impl Target {
-    /// The class that it is about; `None`: admission, or a server.
+    /// The class that it is about; `None`: admission, a server or a site.
     pub fn class(&self) -> Option<&str> {
         match self {
             Self::Class(name) | Self::Created(name) => Some(name),
             Self::Deleted(deleted) => Some(&deleted.class.name),
-            Self::Admission | Self::Server { .. } => None,
+            Self::Admission | Self::Server { .. } | Self::Site(_) => None,
         }
     }
 }
@@ -82,6 +83,13 @@ pub(super) fn of_server(
     (!differences.is_empty()).then_some(Recorded { what, differences, target })
 }
 
+/// What is different about a site. `None`: nothing is.
+pub(super) fn of_site(before: &Map<String, Value>, after: &Map<String, Value>, site: &str) -> Option<Recorded> {
+    let differences = differences(before, after);
+    let (what, target) = (format!("site {site}"), Target::Site(site.to_owned()));
+    (!differences.is_empty()).then_some(Recorded { what, differences, target })
+}
+
 /// The classes without a change that was made to them.
 pub(super) fn undone(classes: &Classes, change: &Change<Undo>) -> Done<Classes> {
     let mut classes = classes.clone();
@@ -101,7 +109,7 @@ pub(super) fn undone(classes: &Classes, change: &Change<Undo>) -> Done<Classes> 
             is_still(change, &admission(&classes))?;
             settings::change_admission(&mut classes.admission, &back(&change.differences))?;
         }
-        Target::Server { .. } => unreachable!("a server is no part of the classes"),
+        Target::Server { .. } | Target::Site(_) => unreachable!("servers and sites are no part of the classes"),
     }
     Admission::check(&classes).map_err(|error| settings::contradiction(error, &classes))?;
     Ok(classes)

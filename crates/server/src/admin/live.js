@@ -75,7 +75,9 @@ function chart(place, points, series, { scale, labels, summary }) {
   }
   const side = made("div", undefined, "scale");
   side.append(...labels.map((label) => made("span", label)));
-  place.replaceChildren(side, picture);
+  const times = made("div", undefined, "times");
+  times.append(made("span", live.isHour ? "1 hour ago" : "5 minutes ago"), made("span", "now"));
+  place.replaceChildren(side, picture, times);
 }
 
 function linear(place, points, series, format, summary) {
@@ -127,7 +129,7 @@ function showUplink(value, points) {
 const ORDERS_IN_WORDS = {
   "fair": "all at once, as usual servers do",
   "srpt": "fewest bytes left first",
-  "srpt-guard-3": "the same; no response takes over three times its time under fair",
+  "srpt-guard-3": "the same; none takes over three times its time under fair",
   "fsp": "the one that fair would finish first",
   "las": "least sent so far first",
   "fifo": "first come, first served",

@@ -16,37 +16,65 @@ use serde_json::{Value, json};
 use tokio::{sync::watch, time::MissedTickBehavior};
 
 use super::{
-    certificates, servers,
+    certificates, maintenance, servers,
     shown::{all_admission, all_classes, changes, version},
 };
 use crate::{admission::Adjusted, class_metrics::Goal, state::ServerState};
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// So many seconds are between two comparisons with other orders.
-const COMPARED_EVERY: u64 = 10;
+/// So many seconds are between two comparisons with other orders: least and most.
+const COMPARED_EVERY: (u64, u64) = (10, 60);
+/// In between, comparisons take one part in so many of a processor's time.
+const COMPARED_OF: u32 = 1_000;
 /// They are made while somebody looks, and for so many seconds after.
 const LOOKED_AT: u64 = 60;
-/// Responses that are compared: the simulations take some tenths of a second of a processor.
-const COMPARED: usize = 20_000;
+/// Responses that are compared: the simulations take some 40 ms of a processor.
+const COMPARED: usize = 10_000;
 
 /// Takes a reading every second.
 pub(super) async fn watch(state: Arc<ServerState>, told: watch::Sender<()>) {
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut comparing, mut next_comparison): (Option<JoinHandle<()>>, u64) = (None, 0);
+    let (mut comparing, mut compared): (Option<JoinHandle<Duration>>, u64) = (None, 0);
+    let mut pause = 0;
     for second in 0_u64.. {
         interval.tick().await;
         let reading = reading(&state);
         state.metrics.history.lock().record(reading);
         told.send_replace(());
         let is_looked_at = state.metrics.looked_at_s.load(Relaxed) + LOOKED_AT > now_s() as u64;
-        let is_done = comparing.as_ref().is_none_or(JoinHandle::is_finished);
-        if second >= next_comparison && is_looked_at && is_done {
-            next_comparison = second + COMPARED_EVERY;
+        if let Some(done) = comparing.take_if(|it| it.is_finished()) {
+            pause = pause_after(done.join().unwrap_or_default());
+        }
+        if second >= compared + pause && is_looked_at && comparing.is_none() {
+            compared = second;
             let state = state.clone();
-            comparing = thread::Builder::new().name("orders".into()).spawn(move || compare(&state)).ok();
+            comparing = thread::Builder::new().name("orders".into()).spawn(move || timed(|| compare(&state))).ok();
         }
     }
+}
+
+/// Seconds from the begin of a comparison that took so long to the next.
+fn pause_after(used: Duration) -> u64 {
+    let (least, most) = COMPARED_EVERY;
+    (used * COMPARED_OF).as_secs().clamp(least, most)
+}
+
+/// How long something takes on this thread: of the processor's time, where that can be had.
+fn timed(act: impl FnOnce()) -> Duration {
+    #[cfg(target_os = "linux")]
+    let now = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+    };
+    #[cfg(not(target_os = "linux"))]
+    let now = {
+        let start = std::time::Instant::now();
+        move || start.elapsed()
+    };
+    let start = now();
+    act();
+    now().saturating_sub(start)
 }
 
 /// Says what the last responses would have had under other orders. Takes long, with what the processors have left.
@@ -121,7 +149,7 @@ pub(super) fn show(state: &ServerState, after_s: f64) -> (Value, f64) {
         "now_s": now_s,
         "started_s": seconds(state.metrics.started),
         "sites": names,
-        "closed_by": snapshot.sites.maintenance().filter_map(|it| Some(it.closed_by()?.to_string_lossy())).collect::<Vec<_>>(),
+        "maintenance": maintenance::all(&snapshot)["sites"],
         "uplink": {
             "order": snapshot.uplink().order.to_string(),
             "rate_bits_per_second": uplink.rate_bits_per_second,
@@ -205,4 +233,21 @@ fn now_s() -> f64 {
 /// Seconds since 1970, to the millisecond: a number of so few digits comes back as it was told, whoever reads it.
 fn seconds(time: SystemTime) -> f64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_millis() as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparisons_take_a_thousandth_of_a_processor_within_the_bounds() {
+        let ms = |ms| pause_after(Duration::from_millis(ms));
+        assert_eq!((ms(0), ms(10), ms(25), ms(60), ms(900)), (10, 10, 25, 60, 60));
+        let used = timed(|| {
+            (0..1_000_000).for_each(|it| {
+                std::hint::black_box(it);
+            })
+        });
+        assert!(!used.is_zero(), "what was done took no time");
+    }
 }

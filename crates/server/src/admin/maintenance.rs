@@ -30,6 +30,17 @@ fn one(switch: &Switch) -> Value {
     })
 }
 
+/// What a change can change: whether the site is closed by the switch. `None`: there is no such site.
+pub(super) fn given(snapshot: &ConfigSnapshot, site: &str) -> Option<Map<String, Value>> {
+    let switch = snapshot.sites.maintenance().find(|switch| switch.site() == site)?;
+    Some(switched(switch.is_turned()))
+}
+
+/// The settings of a site whose switch stands so.
+pub(super) fn switched(closed: bool) -> Map<String, Value> {
+    [("closed".to_owned(), closed.into())].into_iter().collect()
+}
+
 /// Reads a change: whether the site is to be closed, if that is said.
 pub(super) fn read(patch: &Map<String, Value>) -> Result<Option<bool>, Wrong> {
     let mut turned = None;

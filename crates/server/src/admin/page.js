@@ -85,6 +85,7 @@ function showClasses(value, before) {
       made("td", `${now.waiting} of ${it.settings.queue}`),
       made("td", rate(total(now.responses), then && total(then.responses), elapsed)),
       made("td", rate(total(now.refused), then && total(then.refused), elapsed)),
+      made("td", rate(now.responses["5xx"], then?.responses["5xx"], elapsed)),
       made("td", duration(lately(now.waiting_time, then?.waiting_time))),
       made("td", duration(lately(now.system_time, then?.system_time))),
       objectives,
@@ -101,9 +102,9 @@ function showAdmission(value) {
     ["Requests at the site", `${value.stats.running} of ${value.settings.total === null ? "any number" : value.settings.total}`],
   ];
   for (const it of value.stats.resources) {
-    const window = it.window === null ? "no window of its own" : `of ${it.window}`;
+    const window = it.window === null ? ", no window of its own" : ` of ${it.window}`;
     const adjusted = it.window_changes ? `, adjusted ${it.window_changes} times` : "";
-    entries.push([`Resource ${it.name}`, `${it.running} ${window}${adjusted}, service ${duration(it.mean_service_s)}`]);
+    entries.push([`Resource ${it.name}`, `${it.running}${window}${adjusted}, service ${duration(it.mean_service_s)}`]);
   }
   const leases = value.stats.leases;
   if (leases) {
@@ -148,6 +149,25 @@ function showUpstreams(upstreams) {
   });
 }
 
+// By what a site is closed.
+function closedBy(it) {
+  const by = [it.switched ? "the switch" : "", it.file_exists ? it.file : ""].filter(Boolean);
+  return by.join(" and ") || "a file at another gateway";
+}
+
+function showMaintenance(sites) {
+  byId("maintenance").hidden = sites.length === 0;
+  fill(byId("switches"), sites, (it) => it.site, (it, row) => {
+    [...row.buttons.children].forEach((button) => { button.hidden = button.dataset.closed === String(it.switched); });
+    return [made("td", it.site), made("td", it.closed ? `closed by ${closedBy(it)}` : "open", `text ${it.closed ? "missed" : "met"}`),
+      made("td", it.file, "text")];
+  }, (site) => [[true, "Close"], [false, "Open"]].map(([closed, text]) => {
+    const it = button(text, `${text} ${site}`, () => openSite(site, closed));
+    it.dataset.closed = String(closed);
+    return it;
+  }));
+}
+
 function showChanges(changes) {
   byId("changes").hidden = changes.length === 0;
   fill(byId("made"), changes, (it) => String(it.id), (it, row) => {
@@ -186,7 +206,8 @@ function certificate(it) {
 // What needs attention, in words.
 function summary(value) {
   const last = live.seconds[live.seconds.length - 1];
-  const said = value.closed_by.map((file) => [`a site is closed for maintenance by ${file}`, "missed"]);
+  const closed = value.maintenance.filter((it) => it.closed);
+  const said = closed.map((it) => [`${it.site} is closed for maintenance by ${closedBy(it)}`, "missed"]);
   const down = value.upstreams.flatMap((it) => it.servers).filter((it) => it.health !== "healthy").length;
   if (down) said.push([`${down} ${down === 1 ? "server is" : "servers are"} not healthy`, "missed"]);
   for (const it of value.classes.classes) if (it.objectives.some((goal) => goal.met === false)) said.push([`${it.name} misses its objective`, "missed"]);
@@ -205,6 +226,7 @@ function display(value, by) {
   byId("all").hidden = false;
   showLive(value);
   showUpstreams(value.upstreams);
+  showMaintenance(value.maintenance);
   showClasses(value, before);
   showAdmission(value.admission);
   showDecisions(value.decisions);

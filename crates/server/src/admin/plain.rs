@@ -44,6 +44,7 @@ pub(super) fn tables(state: &ServerState) -> String {
             stats["running"].clone(),
             stats["waiting"].clone(),
             refused.into(),
+            stats["responses"]["5xx"].clone(),
             waiting,
             system,
             goals.join("; ").into(),
@@ -52,7 +53,17 @@ pub(super) fn tables(state: &ServerState) -> String {
     table(
         &mut html,
         "Classes",
-        &["Class", "Weight", "Running", "Waiting", "Refused", "Waited, mean", "System time, mean", "Objectives"],
+        &[
+            "Class",
+            "Weight",
+            "Running",
+            "Waiting",
+            "Refused",
+            "Errors",
+            "Waited, mean",
+            "System time, mean",
+            "Objectives",
+        ],
         now["classes"]["classes"].as_array().into_iter().flatten().map(class),
     );
     let upstreams = now["upstreams"].as_array().into_iter().flatten();
@@ -70,6 +81,16 @@ pub(super) fn tables(state: &ServerState) -> String {
         "Upstreams",
         &["Upstream", "Server", "Health", "State", "At work", "Requests", "Failures", "Weight"],
         servers,
+    );
+    let site = |it: &Value| {
+        let state = if it["closed"] == true { "closed" } else { "open" };
+        vec![it["site"].clone(), state.into(), it["file"].clone()]
+    };
+    table(
+        &mut html,
+        "Maintenance",
+        &["Site", "State", "Closed while this file exists"],
+        now["maintenance"].as_array().into_iter().flatten().map(site),
     );
     let slow = |it: &Value| {
         let times = ["response_time_s", "slot_s", "uplink_s"].map(|time| seconds(&it[time]));

@@ -39,6 +39,12 @@ impl Resolver<'_> {
                 .help("raise `memory`, or lower `max-object`"),
             );
         }
+        if let (Some(disk), None, true) = (&section.disk, &section.directory, self.shape_is_sound) {
+            self.problems.push(
+                Problem::warning("`disk` has no effect: responses are kept in memory only", Some(disk.span()))
+                    .help("name where files are kept, as in `directory = \"/var/cache/serpent\"`"),
+            );
+        }
         let is_used = raw.site.iter().flat_map(|site| &site.get_ref().route).any(|route| {
             route.get_ref().cache.as_ref().is_some_and(|cache| !matches!(cache.get_ref(), OnOrTable::On(false)))
         });

@@ -15,10 +15,12 @@ impl Resolver<'_> {
         let cluster = written.get_ref();
         let (Some(store), Some(site)) = (&cluster.store, &cluster.site) else {
             let missing = if cluster.store.is_none() { "store" } else { "site" };
-            self.problems.push(Problem::new(format!("`[cluster]` has no `{missing}`"), Some(written.span())).help(
-                "give both, as in `store = \"rediss://user:password@host:6379\"` and `site = \"shop\"`: gateways with the \
-                 same two are those of one site",
-            ));
+            if self.shape_is_sound {
+                self.problems.push(Problem::new(format!("`[cluster]` has no `{missing}`"), Some(written.span())).help(
+                    "give both, as in `store = \"rediss://user:password@host:6379\"` and `site = \"shop\"`: gateways \
+                     with the same two are those of one site",
+                ));
+            }
             return None;
         };
         let name = site.get_ref().0.as_str();

@@ -88,12 +88,6 @@ impl Switch {
         }
     }
 
-    /// What closes the site now: its file, or words for something else.
-    pub(crate) fn closed_by(&self) -> Option<&Path> {
-        let by = if self.has_file() { &*self.config.file } else { Path::new("the admin address, or a file elsewhere") };
-        self.is_closed().then_some(by)
-    }
-
     /// Refuses a client while the site is closed.
     pub(super) fn check(&self, request: &Guarded<'_>) -> Ruling {
         if !self.is_closed() || self.config.is_exempt(request.client) {

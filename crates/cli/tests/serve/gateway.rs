@@ -7,6 +7,7 @@ mod compression;
 pub(crate) mod fastcgi;
 mod forward_auth;
 mod grpc;
+mod hedged;
 mod interim;
 pub(crate) mod named;
 mod programs;

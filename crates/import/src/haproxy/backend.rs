@@ -57,7 +57,7 @@ impl<'a> Translation<'a> {
             servers.extend(self.server(directive, &defaults, settings, &mut active));
         }
         if servers.is_empty() {
-            let has_answer = |it: &Directive| it.name == "http-request" || it.name == "redirect";
+            let has_answer = |it: &Directive| matches!(it.name.as_str(), "http-request" | "redirect" | "stick-table");
             if !proxy.section.inner().iter().any(has_answer) && proxy.in_force("stats").is_empty() {
                 self.leave(proxy.section, "it has no server that is used");
             }

@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use super::*;
 use crate::origin::Asked;
 
 /// A gateway before two servers that answer when the test says so.
 struct Hedged {
-    _folder: TempDir,
+    folder: TempDir,
     origins: [Origin; 2],
     admin: SocketAddr,
     serpent: Serpent,
@@ -20,13 +22,14 @@ impl Hedged {
         let file = folder.path().join("serpent.toml");
         let servers: Vec<_> = origins.iter().map(|origin| format!("http://{}", origin.address)).collect();
         let text = format!(
-            "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nworkers = 1\n[uplink]\nrate = \"off\"\n\
+            "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nworkers = 1\n[access-log]\ntarget = {:?}\nformat = \"json\"\n[uplink]\nrate = \"off\"\n\
              [[upstream]]\nname = \"app\"\nservers = {servers:?}\nbalance = \"round-robin\"\n{upstream}\n\
-             [[site]]\n[[site.route]]\npath = \"/\"\nupstream = \"app\"\n{route}\n{rest}"
+             [[site]]\n[[site.route]]\npath = \"/\"\nupstream = \"app\"\n{route}\n{rest}",
+            folder.path().join("access.log")
         );
         fs::write(&file, text).unwrap();
         let (serpent, admin) = start(&file);
-        Self { _folder: folder, origins, admin, serpent }
+        Self { folder, origins, admin, serpent }
     }
 
     fn ask(&self, method: &str, path: &str) -> TcpStream {
@@ -57,6 +60,15 @@ impl Hedged {
         assert_ne!(one, other, "the second attempt goes to another server");
         assert_eq!((first.path(), second.path()), (path, path));
         [first, second]
+    }
+
+    /// How many servers each request was sent to, by the access log.
+    fn attempts(self) -> Vec<(String, Value)> {
+        self.serpent.signal(Signal::TERM);
+        self.serpent.wait();
+        let log = fs::read_to_string(self.folder.path().join("access.log")).unwrap();
+        let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.map(|line| (line["target"].as_str().unwrap().to_owned(), line["attempts"].clone())).collect()
     }
 
     /// Waits until metrics of the upstream, and of the class if there are slots, have these values.
@@ -136,6 +148,14 @@ fn a_post_is_sent_once_and_nothing_is_sent_twice_without_a_slot() {
     assert!(all(post).ends_with("posted"), "server {at}");
     gateway.wait_for("class_running", 0);
     gateway.wait_for("upstream_hedges_total", 0);
+    let twice = gateway.ask("GET", "/twice");
+    let [faster, _slower] = gateway.both("/twice");
+    faster.answer(b"");
+    all(twice);
+    let mut attempts = gateway.attempts();
+    attempts.sort_by(|one, other| one.0.cmp(&other.0));
+    let expected = [("/get", 1), ("/post", 1), ("/second", 1), ("/twice", 2)];
+    assert_eq!(attempts, expected.map(|(target, attempts)| (target.to_owned(), attempts.into())));
 }
 
 #[test]

@@ -112,10 +112,11 @@ impl<'a> Translation<'a> {
                 false => self.leave(line, "fields of responses are the same for all requests of a route"),
             }
         }
+        let otherwise = proxy.in_force("default_backend").last().map(|line| line.arg(0));
         for line in named(&["use_backend"]) {
             let (action, words) = split(&line.args);
             let name = action.first().map_or("", String::as_str);
-            match self.backends_of(line, name, words, &acls, found.is_partly_sent_to_tls) {
+            match self.backends_of(line, name, words, &acls, found.is_partly_sent_to_tls, otherwise) {
                 Ok(lines) => found.lines.extend(lines),
                 Err(reason) => self.leave(line, reason),
             }
@@ -123,7 +124,8 @@ impl<'a> Translation<'a> {
         found
     }
 
-    /// The lines of a `use_backend`: one for each alternative of its condition, and for each entry of its map.
+    /// The lines of a `use_backend`: one for each alternative of its condition, and for each entry of its map. `otherwise`: the
+    /// default backend, which gets what a map sends to no backend.
     fn backends_of(
         &mut self,
         line: &'a Directive,
@@ -131,6 +133,7 @@ impl<'a> Translation<'a> {
         words: &[String],
         acls: &Acls<'_>,
         is_sent_to_tls: bool,
+        otherwise: Option<&'a str>,
     ) -> Result<Vec<Line<'a>>, String> {
         let map = values::has_variable(name).then(|| Map::read(name)).transpose()?;
         let whens = match &map {
@@ -145,13 +148,20 @@ impl<'a> Translation<'a> {
         let (entries, default) = map.entries(self.files)?;
         let mut lines = Vec::new();
         for (of_entry, value) in entries {
-            // HAProxy goes on with its next line where a map names no backend.
-            let Some(backend) = self.backends.iter().map(|backend| backend.name).find(|name| *name == value) else {
+            let backend = self.backends.iter().map(|backend| backend.name).find(|name| *name == value);
+            if backend.is_none() {
                 self.leave(line, format!("the map names `{value}`, which is no backend that speaks HTTP"));
-                continue;
-            };
+            }
             for when in &whens {
-                lines.push(to(when.and(&of_entry)?, backend));
+                let when = when.and(&of_entry)?;
+                lines.push(match backend.or(otherwise) {
+                    Some(backend) => to(when, backend),
+                    None => {
+                        let mut settings = Settings::default();
+                        settings.write("respond", "503".to_owned(), None);
+                        Line { directive: line, when, action: Action::Answer(settings) }
+                    }
+                });
             }
         }
         if let Some(default) = default {

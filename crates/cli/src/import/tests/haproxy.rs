@@ -353,9 +353,9 @@ fn maps_and_lists_are_read() {
         ("hosts.map", "# hosts\nAPI.example   api\nwww.example www\ngone.example missing\ncdn.example static\n"),
         ("paths.map", "/s/ static\n/s/api/ api\n"),
     ]);
-    assert_eq!(names(&config), ["", "api.example", "www.example", "cdn.example"], "{text}");
+    assert_eq!(names(&config), ["", "api.example", "www.example", "gone.example", "cdn.example"], "{text}");
     let before = ["/ [client 192.0.2.0/24|198.51.100.7/32] 403", "^/old$ [] redirect", "^/sale$ [] redirect"];
-    for (site, backend) in config.sites.iter().zip(["/ [] www", "/ [] api", "/ [] www", "/ [] static"]) {
+    for (site, backend) in config.sites.iter().zip(["/ [] www", "/ [] api", "/ [] www", "/ [] 503", "/ [] static"]) {
         let expected = [&before[..], &["/s/api/ [] api", "/s/ [] static", backend]].concat();
         assert_eq!(routes(site, &config), expected, "{text}");
     }

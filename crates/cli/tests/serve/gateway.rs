@@ -2,6 +2,7 @@
 
 pub(crate) mod balancing;
 mod cached;
+mod cached_disk;
 mod cluster;
 mod compression;
 pub(crate) mod fastcgi;

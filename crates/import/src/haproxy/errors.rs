@@ -30,6 +30,11 @@ impl<'a> Translation<'a> {
                 }
             }
         }
+        // A server that cannot be reached is 503 there, and 502 here.
+        let page_of = |status: &str| pages.iter().find(|(known, _)| known == status).map(|(_, page)| page.clone());
+        if let (Some(page), None) = (page_of("503"), page_of("502")) {
+            pages.push(("502".to_owned(), page));
+        }
         pages.sort_by(|(one, _), (other, _)| one.cmp(other));
         (!pages.is_empty()).then(|| table(pages))
     }

@@ -374,7 +374,15 @@ fn error_files_are_pages_of_the_sites_of_a_frontend() {
     let site = &config.sites[0];
     let pages: Vec<_> = site.error_pages.iter().map(|it| (it.statuses.0, it.page.clone())).collect();
     let file = |name: &str| PageSource::File(name.into());
-    assert_eq!(pages, [(404, file("/etc/shop/404.http")), (503, file("/etc/haproxy/mine.http"))], "{text}");
+    assert_eq!(
+        pages,
+        [
+            (404, file("/etc/shop/404.http")),
+            (502, file("/etc/haproxy/mine.http")),
+            (503, file("/etc/haproxy/mine.http"))
+        ],
+        "{text}"
+    );
     assert!(!site.routes[0].replaces_errors, "the backend's own errors stay: {text}");
     assert_eq!(left.len(), 2, "{left:#?}");
     assert!(

@@ -78,26 +78,30 @@ impl Endpoint {
         Self { address, servers, resolver, looking: tokio::sync::Mutex::default(), known: Mutex::new(known) }
     }
 
-    /// Connects. Of several addresses, the next one is tried if one refuses.
+    /// Connects. Of several addresses, the next one is tried if one refuses; where all do that and their records are over, those of
+    /// now.
     pub(crate) async fn connect(self: &Arc<Self>, most: Duration) -> io::Result<Socket> {
-        let deadline = Instant::now() + most;
         let late = || io::Error::new(io::ErrorKind::TimedOut, format!("it accepts no connection within {most:?}"));
-        let connected = tokio::time::timeout_at(deadline, async {
-            let addresses = match &self.address {
+        let connected = timeout(most, async {
+            let (host, port) = match &self.address {
                 FastCgiAddress::Unix(path) => return Socket::of_path(path).await,
-                FastCgiAddress::Tcp(host, port) => match host.parse::<IpAddr>() {
-                    Ok(ip) => vec![SocketAddr::new(ip, *port)],
-                    Err(_) => self.look_up().await?,
-                },
+                FastCgiAddress::Tcp(host, port) => (host, *port),
             };
-            let mut failed = None;
-            for address in addresses {
-                match Socket::of_address(address).await {
-                    Ok(socket) => return Ok(socket),
-                    Err(error) => failed = Some(error),
-                }
+            if let Ok(ip) = host.parse::<IpAddr>() {
+                return Socket::of_address(SocketAddr::new(ip, port)).await;
             }
-            Err(failed.unwrap_or_else(|| io::Error::other("its name has no address")))
+            let (known, is_fresh) = self.state();
+            if known.is_empty() {
+                return first_that_accepts(self.look_up(host, port).await?).await;
+            }
+            self.refresh();
+            match first_that_accepts(known.clone()).await {
+                Err(error) if !is_fresh => match self.look_up(host, port).await {
+                    Ok(now) if now != known => first_that_accepts(now).await,
+                    _ => Err(error),
+                },
+                connected => connected,
+            }
         });
         connected.await.unwrap_or_else(|_| Err(late()))
     }
@@ -108,41 +112,39 @@ impl Endpoint {
         known.addresses.is_empty() || socket.peer().is_none_or(|peer| known.addresses.contains(&peer))
     }
 
-    /// The addresses of the name. Waits only if none is known.
-    pub(crate) async fn look_up(self: &Arc<Self>) -> io::Result<Vec<SocketAddr>> {
-        let FastCgiAddress::Tcp(host, port) = &self.address else { return Ok(Vec::new()) };
-        if host.parse::<IpAddr>().is_ok() {
-            return Ok(Vec::new());
+    /// Has the name looked up if its records are over. Nothing waits for that.
+    pub(crate) fn refresh(self: &Arc<Self>) {
+        let FastCgiAddress::Tcp(host, port) = &self.address else { return };
+        let (known, is_fresh) = self.state();
+        if known.is_empty() || is_fresh {
+            return;
         }
-        let state = || {
-            let known = self.known.lock();
-            (known.addresses.clone(), Instant::now() < known.due)
-        };
-        let (addresses, is_fresh) = state();
-        if is_fresh && !addresses.is_empty() {
-            return Ok(addresses);
-        }
-        if !addresses.is_empty() {
-            let endpoint = self.clone();
-            let (host, port) = (host.clone(), *port);
-            tokio::spawn(async move {
-                if let Ok(_looking) = endpoint.looking.try_lock() {
-                    let _ = endpoint.ask(host, port).await;
-                }
-            });
-            return Ok(addresses);
-        }
+        let (endpoint, host, port) = (self.clone(), host.clone(), *port);
+        tokio::spawn(async move {
+            if let Ok(_looking) = endpoint.looking.try_lock() {
+                let _ = endpoint.ask(&host, port).await;
+            }
+        });
+    }
+
+    /// The known addresses, and whether their records still hold.
+    fn state(&self) -> (Vec<SocketAddr>, bool) {
+        let known = self.known.lock();
+        (known.addresses.clone(), Instant::now() < known.due)
+    }
+
+    /// The addresses of the name, looked up now unless that was just done.
+    async fn look_up(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         let _looking = self.looking.lock().await;
-        // Another request may have found it meanwhile, or failed just now.
-        match state() {
-            (found, _) if !found.is_empty() => Ok(found),
+        match self.state() {
+            (known, true) if !known.is_empty() => Ok(known),
             (_, true) => Err(io::Error::other(format!("the name `{host}` cannot be looked up"))),
-            _ => self.ask(host.clone(), *port).await,
+            _ => self.ask(host, port).await,
         }
     }
 
-    async fn ask(&self, host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
-        let answer = (self.resolver)(Question::Host(host.clone(), port), self.servers.clone());
+    async fn ask(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let answer = (self.resolver)(Question::Host(host.to_owned(), port), self.servers.clone());
         let answered = match timeout(LOOK_UP_TIMEOUT, answer).await {
             Ok(Ok(answer)) if answer.found.is_empty() => Err("it has no address".to_owned()),
             Ok(answered) => answered.map_err(|error| error.to_string()),
@@ -172,6 +174,17 @@ impl Endpoint {
             }
         }
     }
+}
+
+async fn first_that_accepts(addresses: Vec<SocketAddr>) -> io::Result<Socket> {
+    let mut failed = None;
+    for address in addresses {
+        match Socket::of_address(address).await {
+            Ok(socket) => return Ok(socket),
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.unwrap_or_else(|| io::Error::other("its name has no address")))
 }
 
 #[cfg(test)]
@@ -229,6 +242,10 @@ mod tests {
         }
         assert_eq!(peer(&endpoint).await, second.local_addr().unwrap());
         assert!(!endpoint.leads_here(&kept), "a kept connection to where it was is not used");
+        // After a long time without requests, the known address may be that of nothing.
+        endpoint.known.lock().addresses = vec![SocketAddr::new("127.0.0.3".parse().unwrap(), port)];
+        endpoint.known.lock().due = Instant::now();
+        assert_eq!(peer(&endpoint).await, second.local_addr().unwrap());
 
         addresses.lock().clear();
         endpoint.known.lock().due = Instant::now();

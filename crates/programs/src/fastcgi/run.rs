@@ -107,10 +107,8 @@ impl FastCgi {
     ) -> Result<(Exchange, Head), CgiError> {
         let lines = || Lines::with(self.budget.clone());
         let limit_bytes = self.config.head_bytes;
-        // A name that may lead elsewhere by now is looked up beside the request.
-        if self.config.keep_connections > 0 {
-            self.endpoint.look_up().await.map_err(CgiError::Connect)?;
-        }
+        // Where kept connections take all requests, its name is still followed.
+        self.endpoint.refresh();
         let unanswered = match self.terms.pool.take(|socket| self.endpoint.leads_here(socket)) {
             Connection::New(unanswered) => unanswered,
             Connection::Kept(socket) => {

@@ -41,8 +41,8 @@ pub fn all(file: &str, files: &dyn Files, only: Option<&str>) -> Result<(String,
                     translation.leave(section, "only HTTP is spoken (`mode http`)");
                 }
             }
-            // Their files are error pages where a frontend names them.
-            "http-errors" => {}
+            // They count where others name them.
+            "http-errors" | "resolvers" => {}
             _ => translation.leave(section, reason(&section.name)),
         }
     }

@@ -100,6 +100,17 @@ impl When {
         has_all_paths && self.all.is_empty() && self.unless.is_empty()
     }
 
+    /// The addresses of clients, if it is about those and asks for nothing else.
+    pub(super) fn clients_alone(&self) -> Option<&[String]> {
+        let Self { hosts: None, other_hosts, path: None, tls: None, all, unless } = self else { return None };
+        match &all[..] {
+            [Test { subject: Subject::Client, values, .. }] if other_hosts.is_empty() && unless.is_empty() => {
+                Some(values)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether it is about all requests of its hosts.
     pub(super) fn is_everything(&self) -> bool {
         self.path.is_none() && self.all.is_empty() && self.unless.is_empty()

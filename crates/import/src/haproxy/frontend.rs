@@ -265,6 +265,7 @@ impl<'a> Translation<'a> {
                 | "use_backend"
                 | "default_backend"
                 | "server"
+                | "server-template"
                 | "default-server"
                 | "balance"
                 | "cookie"

@@ -82,7 +82,8 @@ impl<'a> Translation<'a> {
 
 /// Whether a frontend does nothing but send requests to TLS.
 fn is_only_redirect(proxy: &Proxy<'_>, lines: &Lines<'_>) -> bool {
-    let has_backend = |it: &Directive| matches!(it.name.as_str(), "use_backend" | "default_backend" | "server");
+    let has_backend =
+        |it: &Directive| matches!(it.name.as_str(), "use_backend" | "default_backend" | "server" | "server-template");
     let goes_to_tls = |it: &Directive| {
         (it.name == "redirect" || it.name == "http-request" && it.arg(0) == "redirect")
             && it.args.windows(2).any(|pair| pair == ["scheme", "https"])

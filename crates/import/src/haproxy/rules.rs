@@ -234,6 +234,14 @@ impl<'a> Translation<'a> {
                 }
                 return;
             }
+            "expect-proxy" if !is_http => {
+                let whens = condition(words, acls).unwrap_or_default();
+                let proxies: Option<Vec<&[String]>> = whens.iter().map(When::clients_alone).collect();
+                return match proxies.filter(|proxies| !proxies.is_empty()) {
+                    Some(proxies) => self.top.set("proxy-protocol", list(proxies.concat())),
+                    None => self.leave(line, "name the addresses of these proxies in `proxy-protocol`"),
+                };
+            }
             "use-service" => return self.leave(line, "metrics are at the address of `admin`"),
             "redirect" => match self.redirects_of(line, rest, words) {
                 Some(Ok(lines)) => return found.lines.extend(lines),

@@ -87,10 +87,9 @@ pub(super) fn reason(name: &str) -> &'static str {
             "there is no counterpart to filters and Lua"
         }
         "dispatch" => "name the servers",
-        "peers" | "mailers" | "ring" | "resolvers" | "cache" | "program" | "userlist" | "fcgi-app" => {
+        "peers" | "mailers" | "ring" | "cache" | "program" | "userlist" | "fcgi-app" => {
             "this section has no counterpart that the translation knows"
         }
-        "server-template" => "name the servers one by one",
         "load-server-state-from-file" | "server-state-file" | "server-state-base" => {
             "see `serpent upgrade` and the admin API"
         }
@@ -105,8 +104,11 @@ pub(super) struct Translation<'a> {
     pub files: &'a dyn Files,
     /// Stick tables, by the names of their sections.
     pub tables: Vec<(&'a str, &'a Directive)>,
-    /// Sections of error pages.
+    /// Sections of error pages, and of name servers.
     pub http_errors: Vec<&'a Directive>,
+    pub resolvers: Vec<&'a Directive>,
+    /// The section whose name servers are taken.
+    resolver: Option<&'a Directive>,
     pub notes: Notes,
     pub limits: Settings,
     pub access_log: Settings,
@@ -161,6 +163,8 @@ impl<'a> Translation<'a> {
             files,
             tables: tables.collect(),
             http_errors: sections.iter().filter(|section| section.name == "http-errors").collect(),
+            resolvers: sections.iter().filter(|section| section.name == "resolvers").collect(),
+            resolver: None,
             notes: Notes::default(),
             limits: Settings::default(),
             access_log: Settings::default(),
@@ -190,6 +194,28 @@ impl<'a> Translation<'a> {
                 "stats" => self.leave(directive, "the admin address (`admin`) has the page, metrics and the API"),
                 _ => self.other(directive),
             }
+        }
+    }
+
+    /// Takes the name servers of a section: those of the whole server.
+    pub(super) fn name_servers(&mut self, name: &str) {
+        let Some(section) = self.resolvers.iter().copied().find(|section| section.arg(0) == name) else { return };
+        match self.resolver {
+            Some(known) if known == section => return,
+            Some(_) => return self.leave(section, "all names are asked of the same name servers (`resolver`)"),
+            None => self.resolver = Some(section),
+        }
+        let mut servers: Vec<&str> = Vec::new();
+        for line in section.inner().iter().filter(|line| line.name == "nameserver") {
+            let address = line.arg(1).trim_start_matches("udp@").trim_start_matches("tcp@");
+            match address.parse::<std::net::SocketAddr>() {
+                Ok(_) => servers.push(address),
+                Err(_) => self.leave(line, "a name server has an IP address and a port"),
+            }
+        }
+        // Without any: those of the system, as with `parse-resolv-conf`.
+        if !servers.is_empty() {
+            self.top.set("resolver", crate::draft::list(servers));
         }
     }
 

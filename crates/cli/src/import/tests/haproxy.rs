@@ -220,19 +220,11 @@ fn what_is_no_http_and_what_has_no_counterpart_is_named() {
     );
     let expected = ["^/db$ [] 503", "/ [] web"];
     assert_eq!(routes(&config.sites[0], &config), expected, "{text}");
-    for part in [
-        "frontend db",
-        "backend db",
-        "userlist",
-        "filter",
-        "%[req.hdr(host)]",
-        "db if",
-        "server-template",
-        "frontend other",
-    ] {
+    for part in ["frontend db", "backend db", "userlist", "filter", "%[req.hdr(host)]", "db if", "frontend other"] {
         assert!(left.iter().any(|left| left.contains(part)), "{part}: {left:#?}");
     }
     assert!(!text.contains("secret") && !text.contains(":81"), "{text}");
+    has(&text, &["servers = [\"http://app.internal:3000\", \"http://_http._tcp.b\"]"]);
     let error = import::haproxy("haproxy.cfg", &super::Texts(vec![("haproxy.cfg", "bind :80\n")]), None)
         .unwrap_err()
         .to_string();
@@ -398,18 +390,20 @@ fn the_shop_of_the_guide() {
     let (_, block) = guide.split_once("```haproxy\n").unwrap();
     let block = block.split_once("```").unwrap().0.to_owned().leak();
     let (text, left, config) = one(block);
-    // Servers from a template are not translated, which is said.
     let expected = [
         "^/admin [unless client 10.0.0.0/8] 403",
         "^/summer$ [] redirect",
         "/api/ [] api",
-        "/search/ [] 503",
+        "/search/ [] search",
         "/ [] web",
     ];
     assert_eq!(routes(&config.sites[0], &config), expected, "{text}");
     has(
         &text,
         &[
+            "resolver = [\"10.0.0.53:53\"]",
+            "servers = [\"http://_http._tcp.search.internal\"]",
+            "proxy-protocol = [\"10.0.9.1\"]",
             "limit = { rate = \"40/s\", burst = 40 }",
             "balance = \"hash header X-Account\"",
             "sticky = \"server\"",

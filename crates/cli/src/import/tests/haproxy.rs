@@ -356,6 +356,31 @@ fn maps_and_lists_are_read() {
 }
 
 #[test]
+fn a_file_that_is_cut_anywhere_is_read_or_refused() {
+    let guide =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/from-haproxy.md")).unwrap();
+    let (_, block) = guide.split_once("```haproxy\n").unwrap();
+    let shop = block.split_once("```").unwrap().0;
+    let more = "  http-request redirect location %[path,map(a.map)] if { path,map(a.map) -m found }\n  \
+         use_backend %[req.hdr(host),lower,map_dom(a.map,web)] if { src -f a.map } !{ sc0_http_req_rate(web) gt 3 }\n  \
+         http-request deny if { sc_http_req_rate(0,web) ge 3 } { path /a }\n  errorfiles shop 404\n\
+         http-errors shop\n  errorfile 404 /a\nbackend web\n  stick-table type ip store conn_cur,http_req_rate(1s)\n";
+    let text: &'static str = shop.replace("  default_backend web\n", &format!("  default_backend web\n{more}")).leak();
+    for end in (0..=text.len()).filter(|end| text.is_char_boundary(*end)) {
+        let files = Texts(vec![("haproxy.cfg", &text[..end]), ("a.map", "/a b\n192.0.2.1\n")]);
+        let _ = import::haproxy("haproxy.cfg", &files, None);
+    }
+    // A word that is missing anywhere.
+    let words: Vec<&str> = text.split_inclusive([' ', ',', '(', ')']).collect();
+    for left_out in 0..words.len() {
+        let without: String =
+            words.iter().enumerate().filter(|(at, _)| *at != left_out).map(|(_, word)| *word).collect();
+        let files = Texts(vec![("haproxy.cfg", without.leak()), ("a.map", "/a b\n192.0.2.1\n")]);
+        let _ = import::haproxy("haproxy.cfg", &files, None);
+    }
+}
+
+#[test]
 fn error_files_are_pages_of_the_sites_of_a_frontend() {
     let (text, left, config) = one(http(
         "  errorfile 503 /etc/haproxy/errors/503.http\n  errorfile 408 /dev/null\n\

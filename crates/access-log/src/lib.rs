@@ -70,6 +70,7 @@ impl Entry {
                 user: None,
                 waited: Duration::ZERO,
                 upstream: None,
+                attempts: None,
                 cache: None,
                 trace: None,
                 grpc_status: None,

@@ -84,6 +84,7 @@ fn json(line: &mut Vec<u8>, record: &Record) {
         "user": record.told.user,
         "waited_s": record.told.waited.as_secs_f64(),
         "upstream": record.told.upstream.as_deref(),
+        "attempts": record.told.attempts,
         "cache": record.told.cache,
         "trace_id": record.told.trace.map(|trace| format!("{trace:032x}")),
         "grpc_status": record.told.grpc_status,

@@ -19,6 +19,8 @@ pub struct Told {
     pub waited: Duration,
     /// The upstream server that answered.
     pub upstream: Option<Arc<str>>,
+    /// How many upstream servers were asked, if any was.
+    pub attempts: Option<u32>,
     /// What the shared cache did, where the route has one.
     pub cache: Option<&'static str>,
     /// The number of its trace, where requests are traced.

@@ -476,6 +476,7 @@ mod tests {
             user: None,
             waited: Duration::ZERO,
             upstream: None,
+            attempts: None,
             cache: None,
             trace: None,
             grpc_status: None,

@@ -41,6 +41,10 @@ pub struct ImportArgs {
     /// Whose configuration it is [default: that whose name is in the file's (`Caddyfile`, `haproxy`), nginx otherwise]
     #[arg(long, value_name = "nginx|caddy|haproxy", value_parser = named::<Source>())]
     pub from: Option<Source>,
+
+    /// Of HAProxy: only the sites of this `frontend` or `listen`
+    #[arg(long, value_name = "NAME")]
+    pub frontend: Option<String>,
 }
 
 /// A server whose configuration is read.
@@ -78,7 +82,7 @@ pub fn import(args: &ImportArgs) -> Result<String, Failure> {
     let translated = match args.from.unwrap_or_else(|| Source::of(&name)) {
         Source::Nginx => import::nginx(&name, &disk),
         Source::Caddy => import::caddyfile(&name, &disk),
-        Source::HaProxy => import::haproxy(&name, &disk),
+        Source::HaProxy => import::haproxy(&name, &disk, args.frontend.as_deref()),
     };
     let translated = translated.map_err(|error| {
         let is_toml = args.file.extension().is_some_and(|extension| extension == "toml");

@@ -119,6 +119,21 @@ impl Section {
         Self { header, ..Self::default() }
     }
 
+    /// Whether both have the same settings and tables, whatever is said above them and about TLS.
+    pub fn serves_same(&self, other: &Self) -> bool {
+        const OF_TLS: [&str; 5] = ["tls-cert", "tls-key", "client-ca", "https-redirect", "names"];
+        let settings = |section: &Self| {
+            let all = section.settings.0.iter().filter(|(name, ..)| !OF_TLS.contains(&name.as_str()));
+            let mut all: Vec<_> = all.map(|(name, value, _)| (name.clone(), value.clone())).collect();
+            all.sort();
+            all
+        };
+        self.header == other.header
+            && settings(self) == settings(other)
+            && self.inner.len() == other.inner.len()
+            && self.inner.iter().zip(&other.inner).all(|(one, other)| one.serves_same(other))
+    }
+
     fn text(&self, out: &mut String) {
         out.push('\n');
         for line in &self.comment {

@@ -2,7 +2,12 @@
 
 mod acl;
 mod backend;
+mod binds;
+mod errors;
 mod frontend;
+mod fronts;
+mod maps;
+mod rates;
 mod rules;
 mod state;
 mod syntax;
@@ -15,10 +20,10 @@ use crate::{
 };
 use state::{Proxy, Translation, reason};
 
-/// Translates all that was read: the text, and what it does not have.
-pub fn all(file: &str, files: &dyn Files) -> Result<(String, Vec<Left>), SyntaxError> {
+/// Translates all that was read, or what one frontend needs of it: the text, and what it does not have.
+pub fn all(file: &str, files: &dyn Files, only: Option<&str>) -> Result<(String, Vec<Left>), SyntaxError> {
     let sections = syntax::read(file, files)?;
-    let mut translation = Translation::default();
+    let mut translation = Translation::new(&sections, files);
     let mut proxies = Vec::new();
     let mut defaults: Vec<&Directive> = Vec::new();
     for section in &sections {
@@ -36,6 +41,8 @@ pub fn all(file: &str, files: &dyn Files) -> Result<(String, Vec<Left>), SyntaxE
                     translation.leave(section, "only HTTP is spoken (`mode http`)");
                 }
             }
+            // They count where others name them.
+            "http-errors" | "resolvers" => {}
             _ => translation.leave(section, reason(&section.name)),
         }
     }
@@ -47,7 +54,13 @@ pub fn all(file: &str, files: &dyn Files) -> Result<(String, Vec<Left>), SyntaxE
     for proxy in proxies.iter().filter(is_backend) {
         translation.backend(proxy);
     }
-    let sites = translation.sites(&proxies);
+    if let Some(only) = only
+        && !proxies.iter().any(|proxy| proxy.section.name != "backend" && proxy.name() == only)
+    {
+        let message = format!("there is no `frontend` or `listen` of the name `{only}` in `mode http`");
+        return Err(SyntaxError { place: None, message });
+    }
+    let sites = translation.sites(&proxies, only);
     let mut draft = Draft::default();
     let Translation { notes, limits, access_log, top, resources, backends, .. } = translation;
     draft.top = top;

@@ -33,12 +33,12 @@ pub fn nginx(file: &str, files: &dyn Files) -> Result<Translated, SyntaxError> {
     Ok(Translated { text, left })
 }
 
-/// Translates `haproxy.cfg`.
+/// Translates `haproxy.cfg`, and the lists and maps that it names. `frontend`: this one alone.
 ///
 /// # Errors
-/// The file cannot be read, or is not written as HAProxy wants it.
-pub fn haproxy(file: &str, files: &dyn Files) -> Result<Translated, SyntaxError> {
-    let (text, left) = haproxy::all(file, files)?;
+/// The file cannot be read, or is not written as HAProxy wants it; or it has no such frontend.
+pub fn haproxy(file: &str, files: &dyn Files, frontend: Option<&str>) -> Result<Translated, SyntaxError> {
+    let (text, left) = haproxy::all(file, files, frontend)?;
     Ok(Translated { text, left })
 }
 

@@ -1,6 +1,6 @@
 //! The resolved configuration of programs.
 
-use std::{fmt, num::NonZeroU32, path::PathBuf, time::Duration};
+use std::{fmt, net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 /// Servers to start: for each class a pool of processes, with the class's processor priority.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +47,8 @@ pub struct CgiConfig {
 pub struct FastCgiConfig {
     /// Where it listens.
     pub address: FastCgiAddress,
+    /// The name servers that are asked for its name; none: those of the system.
+    pub resolvers: Vec<SocketAddr>,
     /// The directory of the scripts on this machine, where they are looked for; `None`: the root of the site, or nothing is
     /// looked for if `remote_root` is given.
     pub root: Option<PathBuf>,
@@ -78,6 +80,8 @@ pub struct FastCgiConfig {
 pub struct UwsgiConfig {
     /// Where it listens.
     pub address: FastCgiAddress,
+    /// The name servers that are asked for its name; none: those of the system.
+    pub resolvers: Vec<SocketAddr>,
     /// The number of the application's plugin that is asked (`modifier1`); 0 is that of Python, and of most applications.
     pub modifier: u8,
     /// Parameters beside those of the standard.

@@ -6,6 +6,7 @@ mod application;
 mod cgi;
 mod config;
 mod context;
+mod endpoint;
 mod error;
 mod fastcgi;
 mod lines;

@@ -2,7 +2,9 @@
 
 use std::{
     io::{self, Read as _},
-    net, os,
+    net::{self, SocketAddr},
+    os,
+    path::Path,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -11,10 +13,8 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
-    time::{Instant, sleep, timeout_at},
+    time::sleep,
 };
-
-use crate::config::FastCgiAddress;
 
 /// Time until a Unix socket whose backlog is full is asked again. The kernel does not tell when it has room.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(10);
@@ -34,26 +34,21 @@ pub(crate) enum KeptSocket {
 }
 
 impl Socket {
-    /// Connects. A Unix socket whose backlog is full is asked again until `most` has passed.
-    pub(crate) async fn connect(address: &FastCgiAddress, most: Duration) -> io::Result<Self> {
-        let deadline = Instant::now() + most;
-        let connected = timeout_at(deadline, async {
-            match address {
-                FastCgiAddress::Tcp(host, port) => {
-                    let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                    stream.set_nodelay(true)?;
-                    Ok(Self::Tcp(stream))
-                }
-                FastCgiAddress::Unix(path) => loop {
-                    match UnixStream::connect(path).await {
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(ASK_AGAIN_AFTER).await,
-                        connected => return connected.map(Self::Unix),
-                    }
-                },
+    /// Connects to an address.
+    pub(crate) async fn of_address(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self::Tcp(stream))
+    }
+
+    /// Connects to a Unix socket. One whose backlog is full is asked again.
+    pub(crate) async fn of_path(path: &Path) -> io::Result<Self> {
+        loop {
+            match UnixStream::connect(path).await {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(ASK_AGAIN_AFTER).await,
+                connected => return connected.map(Self::Unix),
             }
-        });
-        let late = || io::Error::new(io::ErrorKind::TimedOut, format!("it accepts no connection within {most:?}"));
-        connected.await.unwrap_or_else(|_| Err(late()))
+        }
     }
 
     pub(crate) fn into_kept(self) -> io::Result<KeptSocket> {
@@ -65,6 +60,14 @@ impl Socket {
 }
 
 impl KeptSocket {
+    /// The address of the application, if it has one.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
     /// Whether the application has neither closed it nor sent anything. Never blocks.
     pub(crate) fn is_quiet(&mut self) -> bool {
         let read = match self {

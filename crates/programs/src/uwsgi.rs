@@ -16,6 +16,7 @@ use crate::{
     cgi::CgiAnswer,
     config::UwsgiConfig,
     context::Context,
+    endpoint::Endpoint,
     error::CgiError,
     fastcgi::{
         exchange::{Exchange, Terms},
@@ -24,7 +25,6 @@ use crate::{
     lines::{Budget, Lines},
     output::{self, Output as _},
     slot::Slots,
-    socket::Socket,
     variables::{self, Variables},
 };
 
@@ -33,6 +33,7 @@ use crate::{
 pub struct Uwsgi {
     config: UwsgiConfig,
     terms: Terms,
+    endpoint: Arc<Endpoint>,
     slots: Arc<Slots>,
     /// Its address, for the log.
     shown: Arc<str>,
@@ -51,6 +52,7 @@ impl Uwsgi {
         };
         Self {
             terms,
+            endpoint: Endpoint::of(&config.address, &config.resolvers),
             slots: Slots::new(config.most_running),
             shown: config.address.to_string().into(),
             budget: Arc::new(Mutex::new(Budget::new(Instant::now()))),
@@ -83,8 +85,7 @@ impl Uwsgi {
     }
 
     async fn ask(&self, begin: &Bytes, body: RequestBody) -> Result<(Exchange, Head), CgiError> {
-        let socket = Socket::connect(&self.config.address, self.config.connect_timeout).await;
-        let socket = socket.map_err(CgiError::Connect)?;
+        let socket = self.endpoint.connect(self.config.connect_timeout).await.map_err(CgiError::Connect)?;
         let errors = Lines::with(self.budget.clone());
         let mut exchange = Exchange::plain(&self.terms, socket, (begin, body), errors, self.shown.clone());
         let head = output::head(&mut exchange, self.config.head_bytes).await?;
@@ -184,6 +185,7 @@ mod tests {
             let listener = UnixListener::bind(&path).unwrap();
             let uwsgi = Uwsgi::new(&UwsgiConfig {
                 address: FastCgiAddress::Unix(path),
+                resolvers: Vec::new(),
                 modifier: 5,
                 environment: vec![("UWSGI_SCRIPT".to_owned(), "shop".to_owned())],
                 connect_timeout: PATIENCE,

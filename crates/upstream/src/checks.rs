@@ -81,24 +81,48 @@ impl From<String> for CheckError {
 }
 
 async fn check(group: &Group, server: &Server, checks: &ActiveChecks) -> Result<(), CheckError> {
+    let is_unknown = server.spec.http2.is_none() && !server.spec.tls;
+    let known_http2 = server.state.answers_http2_only.load(Relaxed);
     let offer = match server.spec.http2 {
         Some(true) => Offer::Http2,
         None if server.spec.tls => Offer::Any,
+        None if known_http2 => Offer::Http2,
         Some(false) | None => Offer::Http1,
     };
+    let path = checks.path.path_and_query().map_or("/", |path| path.as_str());
+    let answered = match status(group, server, offer, path).await? {
+        // Without TLS no version is agreed on, and a server of gRPC reads no HTTP/1.1.
+        Err(failure) if is_unknown => {
+            let other = if known_http2 { Offer::Http1 } else { Offer::Http2 };
+            match status(group, server, other, path).await? {
+                Ok(answered) => {
+                    server.state.answers_http2_only.store(!known_http2, Relaxed);
+                    Ok(answered)
+                }
+                Err(_) => Err(failure),
+            }
+        }
+        answered => answered,
+    };
+    let status = answered.map_err(|failure| failure.to_string())?.as_u16();
+    let (from, to) = checks.statuses;
+    if (from..=to).contains(&status) { Ok(()) } else { Err(format!("status {status}").into()) }
+}
+
+/// The status of the answer, or why there is none. The outer error: no connection was made.
+async fn status(
+    group: &Group,
+    server: &Server,
+    offer: Offer,
+    path: &str,
+) -> Result<Result<StatusCode, Failure>, CheckError> {
     let preface = preface(&group.config, None);
     let made = connect(server, group.tls.as_ref(), offer, &preface, None).await;
     let (transport, http2) = made.map_err(|failure| match server.shortage(failure) {
         Ok(shortage) => CheckError::Shortage(shortage),
         Err(failure) => CheckError::Server(failure.to_string()),
     })?;
-    let path = checks.path.path_and_query().map_or("/", |path| path.as_str());
-    let status =
-        if http2 { status_http2(transport, server, path).await } else { status_http1(transport, server, path).await }
-            .map_err(|failure| failure.to_string())?
-            .as_u16();
-    let (from, to) = checks.statuses;
-    if (from..=to).contains(&status) { Ok(()) } else { Err(format!("status {status}").into()) }
+    Ok(if http2 { status_http2(transport, server, path).await } else { status_http1(transport, server, path).await })
 }
 
 async fn status_http1(transport: Transport, server: &Server, path: &str) -> Result<StatusCode, Failure> {

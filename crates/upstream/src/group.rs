@@ -18,11 +18,11 @@ use crate::{
     config::{Hedge, UpstreamAddress, UpstreamConfig, UpstreamServer},
     connect::ClientTls,
     error::UpstreamSetupError,
-    names::{Answer, Found, MOST_SERVERS, Question, Resolver},
     server::{Endpoint, Server, ServerState},
     slowest::Slowest,
     sticky::Sticky,
 };
+use names::{Answer, Found, MOST_SERVERS, Question, Resolver};
 
 /// Time for one look-up.
 const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(10);

@@ -21,7 +21,7 @@ use crate::{
     error::UpstreamError,
     group::Group,
     pools::Pools,
-    send::{Answer, Begun, PreparedRequest, answer},
+    send::{Begun, Passed, PreparedRequest, answer},
     server::InFlight,
     wire::Interim,
 };
@@ -32,20 +32,20 @@ pub type SecondSlot = Box<dyn Any + Send>;
 impl Pools {
     /// As [`Pools::pass`]. If the upstream says so and the answer takes long, another server is asked as well. `slot` is called for
     /// that; `None`: the site has no room.
-    ///
-    /// # Errors
-    /// Those of [`Pools::pass`].
     pub async fn pass_hedged(
         &self,
-        prepared: Box<PreparedRequest>,
+        mut prepared: Box<PreparedRequest>,
         interim: &mut (dyn FnMut(Interim) + Send),
         slot: &mut (dyn FnMut() -> Option<SecondSlot> + Send),
-    ) -> Result<Answer, UpstreamError> {
+    ) -> Passed {
         let delay = self.group(prepared.upstream).ok().and_then(|group| group.hedge_after(prepared.class));
         match delay.filter(|_| prepared.can_be_sent_twice()) {
             // In a box, because few upstreams do this.
             Some(delay) => Box::pin(self.race(prepared, interim, slot, delay)).await,
-            None => self.pass(prepared, interim).await,
+            None => {
+                let answered = self.pass_counting(&mut prepared, interim).await;
+                Passed { answered, attempts: prepared.attempts }
+            }
         }
     }
 
@@ -55,7 +55,7 @@ impl Pools {
         interim: &mut (dyn FnMut(Interim) + Send),
         slot: &mut (dyn FnMut() -> Option<SecondSlot> + Send),
         delay: std::time::Duration,
-    ) -> Result<Answer, UpstreamError> {
+    ) -> Passed {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let mut twin = prepared.twin();
         prepared.asked = Some(asked.clone());
@@ -93,12 +93,10 @@ impl Pools {
         if is_of_twin && let Ok(group) = self.group(twin.upstream) {
             group.hedges.won.fetch_add(1, Relaxed);
         }
+        let attempts = prepared.attempts + twin.attempts;
         let (held, prepared) = if is_of_twin { (held_of_twin, &twin) } else { (held, &prepared) };
-        let begun = match ended {
-            Ok(begun) => begun,
-            Err(error) => held.ok_or(error)?,
-        };
-        answer(begun, &prepared.head, &prepared.place)
+        let begun = ended.or_else(|error| held.ok_or(error));
+        Passed { answered: begun.and_then(|begun| answer(begun, &prepared.head, &prepared.place)), attempts }
     }
 
     /// The server and the slot for a second attempt, if there are both and the budget allows it.
@@ -161,6 +159,7 @@ impl PreparedRequest {
             ends: self.ends,
             headers: self.headers.clone(),
             body: RequestBody::Empty,
+            attempts: 0,
             asked: None,
         })
     }

@@ -13,7 +13,6 @@ mod exchange;
 mod group;
 mod head;
 mod hedged;
-mod names;
 mod outgoing;
 mod outliers;
 mod pool;
@@ -46,7 +45,7 @@ pub use self::{
     hedged::SecondSlot,
     pools::Pools,
     request::{Ask, Outbound, Times},
-    send::{Answer, PreparedRequest},
+    send::{Answer, Passed, PreparedRequest},
     server::{Health, ServerChange, ServerMode},
     upgraded::Upgraded,
     upstreams::{ServerStats, UpstreamStats, Upstreams},

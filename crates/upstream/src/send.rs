@@ -55,6 +55,15 @@ pub struct Answer {
     pub upgraded: Option<Box<Upgraded>>,
 }
 
+/// What became of a request.
+#[derive(Debug)]
+pub struct Passed {
+    /// The answer, or why there is none.
+    pub answered: Result<Answer, UpstreamError>,
+    /// How many servers were asked, those without a connection included.
+    pub attempts: u32,
+}
+
 /// A request that is ready to be sent, and sent again.
 #[derive(Debug)]
 pub struct PreparedRequest {
@@ -71,6 +80,8 @@ pub struct PreparedRequest {
     /// Moved out by the attempt that sends them.
     pub(crate) headers: HeaderMap,
     pub(crate) body: RequestBody,
+    /// How many servers were asked.
+    pub(crate) attempts: u32,
     /// The servers that were asked, for a second attempt beside the first one.
     pub(crate) asked: Option<Arc<Mutex<Vec<u64>>>>,
 }
@@ -146,6 +157,7 @@ impl Pools {
             ends: ask.ends.filter(|_| group.config.proxy_protocol.is_some()),
             headers,
             body,
+            attempts: 0,
             asked: None,
         }))
     }
@@ -170,8 +182,17 @@ impl Pools {
         mut prepared: Box<PreparedRequest>,
         interim: &mut (dyn FnMut(Interim) + Send),
     ) -> Result<Answer, UpstreamError> {
+        self.pass_counting(&mut prepared, interim).await
+    }
+
+    /// As [`Pools::pass`]; the request counts its attempts.
+    pub(crate) async fn pass_counting(
+        &self,
+        prepared: &mut PreparedRequest,
+        interim: &mut (dyn FnMut(Interim) + Send),
+    ) -> Result<Answer, UpstreamError> {
         let mut held = None;
-        let begun = match self.attempt(&mut prepared, interim, &mut held, None).await {
+        let begun = match self.attempt(prepared, interim, &mut held, None).await {
             Ok(begun) => begun,
             // No other server has answered.
             Err(error) => held.ok_or(error)?,
@@ -188,8 +209,21 @@ impl Pools {
         held: &mut Option<Begun>,
         only: Option<InFlight>,
     ) -> Result<Begun, UpstreamError> {
-        let PreparedRequest { upstream, class, head, started, idle, end, until, place, ends, headers, body, asked } =
-            prepared;
+        let PreparedRequest {
+            upstream,
+            class,
+            head,
+            started,
+            idle,
+            end,
+            until,
+            place,
+            ends,
+            headers,
+            body,
+            attempts,
+            asked,
+        } = prepared;
         let (group, started, idle, end) = (self.group(*upstream)?, *started, *idle, *end);
         let (until, ends) = (*until, *ends);
         let idempotent = head.method.is_idempotent();
@@ -223,9 +257,11 @@ impl Pools {
             let http1 = head.upgrade.is_some() && of_spec != Some(true);
             let http2 = head.is_grpc && of_spec.is_none() && !server.spec.tls;
             let need = Need { http1, http2, fresh, ends, started, end, until };
+            *attempts += 1;
             let mut connection = match pool.connection(group, need).await {
                 Ok(connection) => connection,
                 Err(NoConnection::Full) => {
+                    *attempts -= 1;
                     skip.push(server.id);
                     continue;
                 }

@@ -83,6 +83,8 @@ pub(crate) struct ServerState {
     checks_in_a_row: AtomicU32,
     last_check_passed: AtomicBool,
     pub(crate) checking: AtomicBool,
+    /// Whether checks have found that it reads no HTTP/1.1, where nothing says which version it speaks.
+    pub(crate) answers_http2_only: AtomicBool,
     /// The server has accepted a connection before.
     reached: AtomicBool,
     /// When it came back, in nanoseconds since `start`; 0: it has its whole part of the requests.
@@ -305,6 +307,7 @@ impl ServerState {
             checks_in_a_row: AtomicU32::new(0),
             last_check_passed: AtomicBool::new(true),
             checking: AtomicBool::new(false),
+            answers_http2_only: AtomicBool::new(false),
             reached: AtomicBool::new(false),
             back_since: AtomicU64::new(0),
             answers: AtomicU64::new(0),

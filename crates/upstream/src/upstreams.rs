@@ -13,10 +13,10 @@ use crate::{
     ejection,
     error::UpstreamSetupError,
     group::{Group, NameStats},
-    names::{Resolver, resolver},
     pool::PoolRegistry,
     server::{Health, Server, ServerChange, ServerMode},
 };
+use names::{Resolver, resolver};
 
 /// All upstreams of a configuration: their servers, health and load. Shared by all worker threads.
 pub struct Upstreams {

@@ -589,11 +589,11 @@ sections! {
 }
 
 or_text! {
-    RawCgi: "a directory or program, or a table with `program`",
-    RawFastCgi: "the address of an application, or a table with `address`",
-    RawUwsgi: "the address of an application, or a table with `address`",
-    RawServer: "a server as in \"http://10.0.0.1:3000\", or a table with `url`",
-    RawSticky: "the name of a cookie, or a table with `cookie`",
+    RawCgi.program: "a directory or program, or a table with `program`",
+    RawFastCgi.address: "the address of an application, or a table with `address`",
+    RawUwsgi.address: "the address of an application, or a table with `address`",
+    RawServer.url: "a server as in \"http://10.0.0.1:3000\", or a table with `url`",
+    RawSticky.cookie: "the name of a cookie, or a table with `cookie`",
 }
 
 /// A resource of `[admission]`.

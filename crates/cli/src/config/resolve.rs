@@ -83,6 +83,7 @@ pub fn resolve(
         all_read: true,
         named_files: Vec::new(),
         logs: WrittenLogs::default(),
+        resolvers: Vec::new(),
     };
     r.access_log(raw, flags);
     let mut resources = r.resources(raw);

@@ -1,7 +1,7 @@
 //! The forms that a value can have in the file: a text or a number, a list, a choice of these. Each keeps its span, so that
 //! problems can point at it.
 
-use std::{collections::BTreeMap, fmt, marker::PhantomData};
+use std::{borrow::Cow, collections::BTreeMap, fmt, marker::PhantomData, ops::Range};
 
 use serde::{
     Deserialize,
@@ -91,6 +91,19 @@ pub enum TextOr<T> {
 pub trait OrText: DeserializeOwned {
     /// The text and the table, in words.
     const EXPECTED: &'static str;
+
+    /// The table that a text stands for.
+    fn of_text(text: Spanned<Written>) -> Self;
+}
+
+impl<T: OrText + Clone> TextOr<T> {
+    /// The table, or that which the text stands for. `span`: where it is written.
+    pub fn table(&self, span: Range<usize>) -> Cow<'_, T> {
+        match self {
+            Self::Table(table) => Cow::Borrowed(table),
+            Self::Text(text) => Cow::Owned(T::of_text(Spanned::new(span, text.clone()))),
+        }
+    }
 }
 
 /// Reads a list, of which a single text or number may stand without brackets.
@@ -363,9 +376,17 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for WindowOrTable<T> {
     }
 }
 
-/// The forms of sections that may be a text.
+/// The forms of sections that may be a text, and the setting that the text is.
 macro_rules! or_text {
-    ($($name:ident: $expected:literal,)*) => { $(impl OrText for $name { const EXPECTED: &'static str = $expected; })* };
+    ($($name:ident.$setting:ident: $expected:literal,)*) => { $(
+        impl OrText for $name {
+            const EXPECTED: &'static str = $expected;
+
+            fn of_text(text: Spanned<Written>) -> Self {
+                Self { $setting: Some(text), ..Self::default() }
+            }
+        }
+    )* };
 }
 
 pub(super) use or_text;

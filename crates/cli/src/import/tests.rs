@@ -34,7 +34,7 @@ fn translated(files: &[(&'static str, &'static str)]) -> (String, Vec<String>, C
     let translated = match Source::of(files[0].0) {
         Source::Nginx => import::nginx(files[0].0, &Texts(files.to_vec())),
         Source::Caddy => import::caddyfile(files[0].0, &Texts(files.to_vec())),
-        Source::HaProxy => import::haproxy(files[0].0, &Texts(files.to_vec())),
+        Source::HaProxy => import::haproxy(files[0].0, &Texts(files.to_vec()), None),
     };
     let translated = translated.unwrap_or_else(|error| panic!("{error}"));
     let source = (PathBuf::from("/etc/serpent.toml"), translated.text.clone());

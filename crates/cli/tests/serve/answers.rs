@@ -333,11 +333,16 @@ fn a_site_without_a_root_has_error_pages_and_a_route_keeps_the_errors_of_its_ori
     let folder = folder();
     let origin = Origin::start();
     std::fs::write(folder.path().join("sorry.json"), "{}").unwrap();
+    // As HAProxy has them: a whole response.
+    let whole =
+        "HTTP/1.0 410 Gone\r\nCache-Control: no-cache\r\nContent-Type: text/html; charset=utf-8\r\n\r\n<p>closed</p>";
+    std::fs::write(folder.path().join("403.http"), whole).unwrap();
     let serpent = start(
         folder.path(),
         &format!(
             "[[upstream]]\nname = \"app\"\nservers = [\"http://{}\"]\n[[upstream]]\nname = \"dead\"\nservers = [\"http://127.0.0.1:1\"]\n\
-             [[site]]\nerror-pages = {{ 5xx = \"file:sorry.json\", 404 = \"text:Nothing here\" }}\n\
+             [[site]]\nerror-pages = {{ 5xx = \"file:sorry.json\", 404 = \"text:Nothing here\", 403 = \"file:403.http\" }}\n\
+             [[site.route]]\npath = \"/closed/\"\nrespond = 403\n\
              [[site.route]]\npath = \"/api/\"\nupstream = \"app\"\nerror-pages = false\n\
              [[site.route]]\npath = \"/app/\"\nupstream = \"app\"\n\
              [[site.route]]\npath = \"/dead/\"\nupstream = \"dead\"\nerror-pages = false\n",
@@ -356,6 +361,7 @@ fn a_site_without_a_root_has_error_pages_and_a_route_keeps_the_errors_of_its_ori
     };
     for (answer, status, content_type, body) in [
         (ask(&serpent, "/none", ""), "404", "text/plain; charset=utf-8", "nothing here"),
+        (ask(&serpent, "/closed/", ""), "403", "text/html; charset=utf-8", "<p>closed</p>"),
         (ask(&serpent, "/dead/", ""), "502", "application/json", "{}"),
         (of_origin("/app/"), "500", "application/json", "{}"),
         (of_origin("/api/"), "500", "a/b", "own"),

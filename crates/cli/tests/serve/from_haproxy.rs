@@ -231,3 +231,114 @@ fn a_shop_answers_as_it_did_behind_haproxy() {
         assert_eq!(shop.ask(&[], "/").status(), 200, "{name}: the shop itself is not limited");
     }
 }
+
+/// Two frontends, maps, a list, rates and an error file. `{0}` and so on stand for addresses and the folder.
+const SEVERAL: &str = "defaults
+  mode http
+  timeout connect 5s
+  timeout client 30s
+  timeout server 50s
+frontend www
+  bind FIRST
+  errorfile 503 FOLDER/503.http
+  acl api path_beg /api/
+  acl fast sc_http_req_rate(1) gt 5
+  http-request deny if { path_beg -f FOLDER/closed.lst }
+  http-request track-sc1 hdr(X-Key) table keys if api
+  http-request deny deny_status 429 if fast
+  http-request redirect location %[path,map_str(FOLDER/old.map)] code 301 if { path,map_str(FOLDER/old.map) -m found }
+  use_backend %[path,map_beg(FOLDER/paths.map)] if { path,map_beg(FOLDER/paths.map) -m found }
+  use_backend down if { path /down }
+  use_backend %[req.hdr(host),lower,map(FOLDER/hosts.map,www)]
+frontend more
+  bind SECOND
+  use_backend api if { hdr(host) more.example }
+backend keys
+  stick-table type string len 32 size 1m expire 10s store http_req_rate(10s)
+backend api
+  server a API
+backend static
+  server a STATIC
+backend www
+  server a WWW
+backend down
+  retries 0
+  server a DOWN
+";
+
+#[test]
+fn an_imported_configuration_of_several_frontends_answers_as_haproxy_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let (Some(mut haproxy), Some(_)) = (tool("haproxy"), tool("curl")) else { return };
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    for (name, text) in [
+        ("503.http", "HTTP/1.0 503 Service Unavailable\r\ncontent-type: text/html\r\n\r\n<p>back soon</p>\n"),
+        ("closed.lst", "# closed\n/internal\n/private\n"),
+        ("old.map", "/old /new\n/sale /offers/2026\n"),
+        ("hosts.map", "api.example   api\nwww.example www\ngone.example missing\ncdn.example static\n"),
+        ("paths.map", "/s/ static\n/s/api/ api\n"),
+    ] {
+        fs::write(path(name), text).unwrap();
+    }
+    let (theirs, ours) = ([free(), free()], [free(), free()]);
+    let text = replaced(
+        SEVERAL.to_owned(),
+        &[
+            ("FIRST", theirs[0].to_string()),
+            ("SECOND", theirs[1].to_string()),
+            ("FOLDER", folder.path().display().to_string()),
+            ("API", named("api", "200 OK").to_string()),
+            ("STATIC", named("static", "200 OK").to_string()),
+            ("WWW", named("www", "200 OK").to_string()),
+            ("DOWN", free().to_string()),
+        ],
+    );
+    fs::write(path("haproxy.cfg"), text).unwrap();
+    let imported = Command::new(env!("CARGO_BIN_EXE_serpent")).args(["import", &path("haproxy.cfg")]).output().unwrap();
+    let said = String::from_utf8(imported.stderr).unwrap();
+    assert!(said.lines().count() == 1 && said.contains("`missing`"), "{said}");
+    let text = replaced(
+        String::from_utf8(imported.stdout).unwrap(),
+        &[0, 1]
+            .map(|at| (theirs[at].to_string(), ours[at].to_string()))
+            .each_ref()
+            .map(|(old, new)| (&**old, new.clone())),
+    );
+    fs::write(path("serpent.toml"), text).unwrap();
+    let running =
+        haproxy.args(["-f", &path("haproxy.cfg")]).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let _running = HaProxy(running);
+    let start = Instant::now();
+    while std::net::TcpStream::connect(theirs[1]).is_err() {
+        assert!(start.elapsed() < PATIENCE, "HAProxy does not listen");
+        std::thread::yield_now();
+    }
+    let _serpent = Serpent::start(&["serve", "--config", &path("serpent.toml")]);
+    // The status and the redirect, and the body where a server or the error file answers.
+    let ask = |at: SocketAddr, host: &str, target: &str| {
+        let output = Command::new("curl")
+            .args(["-sS", "--max-time", "60", "-w", "\n%{http_code} %{redirect_url}", "-H", &format!("host: {host}")])
+            .args(["-H", "x-key: 1", &format!("http://{at}{target}")])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (body, end) = text.rsplit_once('\n').unwrap();
+        let (status, to) = end.split_once(' ').unwrap();
+        // A server that refuses connections is 503 there, and 502 here.
+        let status = if target == "/down" { status.replace("502", "503") } else { status.to_owned() };
+        let body = if matches!(&*status, "200" | "503") { body.trim() } else { "" };
+        format!("{status} {} {body}", to.replace(&at.to_string(), ""))
+    };
+    for host in ["api.example", "www.example", "cdn.example", "CDN.example", "gone.example", "other.example"] {
+        for target in ["/", "/old", "/sale?a=1", "/s/x", "/s/api/x", "/internal/x", "/privately", "/down"] {
+            let (expected, answered) = (ask(theirs[0], host, target), ask(ours[0], host, target));
+            assert_eq!(answered, expected, "{host}{target}");
+        }
+    }
+    assert_eq!(ask(ours[1], "more.example", "/"), "200  api");
+    assert_eq!(ask(theirs[1], "more.example", "/"), "200  api");
+    for at in [theirs[0], ours[0]] {
+        let answers: Vec<_> = (0..8).map(|_| ask(at, "api.example", "/api/x")[..3].to_owned()).collect();
+        assert_eq!(answers, ["200", "200", "200", "200", "200", "429", "429", "429"], "{at}");
+    }
+}

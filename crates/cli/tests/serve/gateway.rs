@@ -2,11 +2,13 @@
 
 pub(crate) mod balancing;
 mod cached;
+mod cached_disk;
 mod cluster;
 mod compression;
 pub(crate) mod fastcgi;
 mod forward_auth;
 mod grpc;
+mod hedged;
 mod interim;
 pub(crate) mod named;
 mod programs;

@@ -2,9 +2,10 @@
 
 use toml_edit::Value;
 
+use super::values;
 use crate::{
     draft::{Settings, list, table},
-    syntax::Directive,
+    syntax::{Directive, Files},
 };
 
 /// What a test asks for.
@@ -46,8 +47,31 @@ pub(super) struct When {
     unless: Vec<Test>,
 }
 
-/// A named list of tests, one of which is enough.
-pub(super) type Acls<'a> = Vec<(&'a str, Vec<&'a Directive>)>;
+/// The conditions of a section that have names.
+pub(super) struct Acls<'a> {
+    /// Each a list of tests, one of which is enough.
+    named: Vec<(&'a str, Vec<&'a Directive>)>,
+    /// Where lists of values are.
+    files: &'a dyn Files,
+}
+
+impl<'a> Acls<'a> {
+    pub(super) fn of(section: &'a Directive, files: &'a dyn Files) -> Self {
+        let mut named: Vec<(&'a str, Vec<&'a Directive>)> = Vec::new();
+        for line in section.inner().iter().filter(|line| line.name == "acl") {
+            match named.iter_mut().find(|(name, _)| *name == line.arg(0)) {
+                Some((_, lines)) => lines.push(line),
+                None => named.push((line.arg(0), vec![line])),
+            }
+        }
+        Self { named, files }
+    }
+
+    /// The lines of a name.
+    pub(super) fn get(&self, name: &str) -> Option<&[&'a Directive]> {
+        self.named.iter().find(|(known, _)| *known == name).map(|(_, lines)| &lines[..])
+    }
+}
 
 /// The most combinations that a condition is made of.
 const MOST: usize = 32;
@@ -61,6 +85,32 @@ impl When {
         }
     }
 
+    /// Whether both ask the same of a request, apart from its host.
+    pub(super) fn is_same_but_hosts(&self, other: &Self) -> bool {
+        (&self.path, &self.all, &self.unless) == (&other.path, &other.all, &other.unless)
+    }
+
+    /// Whether all requests that the other is about are among its own, as far as patterns tell. Hosts are not looked at.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        let has_all_paths = match (&self.path, &other.path) {
+            (None, _) => true,
+            (Some(own), Some(path)) => own == path || own.starts_with('/') && path.starts_with(own.as_str()),
+            (Some(_), None) => false,
+        };
+        has_all_paths && self.all.is_empty() && self.unless.is_empty()
+    }
+
+    /// The addresses of clients, if it is about those and asks for nothing else.
+    pub(super) fn clients_alone(&self) -> Option<&[String]> {
+        let Self { hosts: None, other_hosts, path: None, tls: None, all, unless } = self else { return None };
+        match &all[..] {
+            [Test { subject: Subject::Client, values, .. }] if other_hosts.is_empty() && unless.is_empty() => {
+                Some(values)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether it is about all requests of its hosts.
     pub(super) fn is_everything(&self) -> bool {
         self.path.is_none() && self.all.is_empty() && self.unless.is_empty()
@@ -69,6 +119,11 @@ impl When {
     /// The requests that both are about. An error is the reason why there is no word for them.
     pub(super) fn and(&self, other: &Self) -> Result<Self, String> {
         let path = match (&self.path, &other.path) {
+            // Of two prefixes, the longer one may lie within the other.
+            (Some(one), Some(other)) if one.starts_with('/') && one.starts_with(other.as_str()) => Some(one.clone()),
+            (Some(one), Some(other)) if other.starts_with('/') && other.starts_with(one.as_str()) => {
+                Some(other.clone())
+            }
             (Some(one), Some(other)) if one != other => return Err("a route has one pattern".to_owned()),
             (one, other) => one.clone().or_else(|| other.clone()),
         };
@@ -165,6 +220,17 @@ fn add_exception(unless: &mut Vec<Test>, test: Test) -> Result<(), String> {
     Ok(())
 }
 
+/// The words of an action, and those of its condition.
+pub(super) fn split(args: &[String]) -> (&[String], &[String]) {
+    let at = args.iter().position(|arg| arg == "if" || arg == "unless").unwrap_or(args.len());
+    args.split_at(at)
+}
+
+/// The requests that a test with a single value is about.
+pub(super) fn single(fetch: &str, value: &str, files: &dyn Files) -> Result<Vec<When>, String> {
+    Ok(positive(&test(&[&fetch.to_owned(), &"--".to_owned(), &value.to_owned()], files)?))
+}
+
 /// The requests that a line is about, by the words behind its action: nothing, `if ...` or `unless ...`. They are several where
 /// one of several is enough. An error is the reason why there is no word for them.
 pub(super) fn condition(words: &[String], acls: &Acls<'_>) -> Result<Vec<When>, String> {
@@ -222,7 +288,7 @@ fn groups(words: &[String], acls: &Acls<'_>) -> Result<Vec<Vec<Literal>>, String
             "||" | "or" | "OR" => groups.push(Vec::new()),
             "{" => {
                 let inner: Vec<&String> = rest.by_ref().take_while(|word| *word != "}").collect();
-                let test = test(&inner)?;
+                let test = test(&inner, acls.files)?;
                 groups.last_mut().into_iter().for_each(|group| group.push((is_negative, vec![test.clone()])));
             }
             name => {
@@ -240,8 +306,8 @@ fn named(name: &str, acls: &Acls<'_>) -> Result<Vec<Test>, String> {
     let plain = |subject, values: &[&str]| {
         vec![Test { subject, values: values.iter().map(|value| (*value).to_owned()).collect(), is_regex: false }]
     };
-    if let Some((_, lines)) = acls.iter().find(|(known, _)| *known == name) {
-        return lines.iter().map(|line| test(&line.args.iter().skip(1).collect::<Vec<_>>())).collect();
+    if let Some(lines) = acls.get(name) {
+        return lines.iter().map(|line| test(&line.args.iter().skip(1).collect::<Vec<_>>(), acls.files)).collect();
     }
     Ok(match name {
         "TRUE" | "HTTP" | "HTTP_1.0" | "HTTP_1.1" | "HTTP_2.0" => plain(Subject::Always, &[]),
@@ -313,7 +379,7 @@ fn exception(test: &Test) -> Result<When, String> {
 }
 
 /// A test as it is written: what it asks for, flags, values.
-fn test(words: &[&String]) -> Result<Test, String> {
+fn test(words: &[&String], files: &dyn Files) -> Result<Test, String> {
     let Some((fetch, rest)) = words.split_first() else { return Err("a test is missing".to_owned()) };
     let (mut how, mut ignores_case, mut values) = (None, false, Vec::new());
     let mut rest = rest.iter();
@@ -321,7 +387,8 @@ fn test(words: &[&String]) -> Result<Test, String> {
         match word.as_str() {
             "-i" => ignores_case = true,
             "-m" => how = rest.next().map(|how| how.as_str()),
-            "-f" | "-M" | "-n" | "-u" => return Err(format!("`{word}`: values stand in the file")),
+            "-f" => values.extend(values::list_of(rest.next().map_or("", |file| file.as_str()), files)?),
+            "-M" | "-n" | "-u" => return Err(format!("`{word}` has no counterpart")),
             "--" => {
                 values.extend(rest.by_ref().map(|word| (*word).clone()));
             }
@@ -432,6 +499,15 @@ mod tests {
     use super::*;
     use crate::report::Place;
 
+    /// There are no files.
+    struct Nothing;
+
+    impl Files for Nothing {
+        fn read(&self, pattern: &str) -> Result<Vec<(String, String)>, String> {
+            Err(format!("{pattern} does not exist"))
+        }
+    }
+
     fn words(text: &str) -> Vec<String> {
         text.split_whitespace().map(str::to_owned).collect()
     }
@@ -446,7 +522,7 @@ mod tests {
             block: None,
         };
         let lines: Vec<_> = acls.iter().map(|(name, test)| (*name, line(name, test))).collect();
-        let acls: Acls<'_> = lines.iter().map(|(name, line)| (*name, vec![line])).collect();
+        let acls = Acls { named: lines.iter().map(|(name, line)| (*name, vec![line])).collect(), files: &Nothing };
         let found = condition(&words(text), &acls)?;
         Ok(found
             .iter()
@@ -485,6 +561,7 @@ mod tests {
                 "unless METH_GET || { path /up }",
                 &["path = \"/\"; unless = { method = [\"GET\", \"HEAD\"], path-regex = [\"^/up$\"] }"],
             ),
+            ("if { path_beg /a/ } { path_beg /a/b/ }", &["path = \"/a/b/\""]),
             (
                 "if { path /a /b } METH_POST",
                 &["path-regex = \"^/a$\"; method = [\"POST\"]", "path-regex = \"^/b$\"; method = [\"POST\"]"],

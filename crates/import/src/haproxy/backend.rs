@@ -27,7 +27,6 @@ const NEEDLESS: &[&str] = &[
     "id",
     "sni",
     "alpn",
-    "resolvers",
     "init-addr",
     "check-sni",
     "ciphers",
@@ -53,11 +52,12 @@ impl<'a> Translation<'a> {
         let mut active: Vec<(&str, Value)> = Vec::new();
         let defaults: Vec<&String> = proxy.in_force("default-server").into_iter().flat_map(|it| &it.args).collect();
         let mut servers = Vec::new();
-        for directive in proxy.section.inner().iter().filter(|it| it.name == "server") {
+        let is_server = |it: &&Directive| matches!(it.name.as_str(), "server" | "server-template");
+        for directive in proxy.section.inner().iter().filter(is_server) {
             servers.extend(self.server(directive, &defaults, settings, &mut active));
         }
         if servers.is_empty() {
-            let has_answer = |it: &Directive| it.name == "http-request" || it.name == "redirect";
+            let has_answer = |it: &Directive| matches!(it.name.as_str(), "http-request" | "redirect" | "stick-table");
             if !proxy.section.inner().iter().any(has_answer) && proxy.in_force("stats").is_empty() {
                 self.leave(proxy.section, "it has no server that is used");
             }
@@ -116,7 +116,10 @@ impl<'a> Translation<'a> {
     ) -> Option<Server> {
         let mut server = Server::default();
         let (mut tls, mut h2, mut verify) = (false, false, true);
-        let own = directive.args.iter().skip(2).collect::<Vec<_>>();
+        // `server-template PREFIX NUMBER ADDRESS`: as many servers as the name has.
+        let is_template = directive.name == "server-template";
+        let at = if is_template { 2 } else { 1 };
+        let own = directive.args.iter().skip(at + 1).collect::<Vec<_>>();
         let mut left_out = Vec::new();
         for (is_own, words) in [(false, defaults), (true, &own[..])] {
             let mut words = words.iter();
@@ -161,6 +164,7 @@ impl<'a> Translation<'a> {
                         let is_http = words.next().filter(|it| it.as_str() == "layer7");
                         left_out.extend(is_http.map(|_| "observe layer7 (see `outliers`)".to_owned()));
                     }
+                    "resolvers" => self.name_servers(words.next().map_or("", |name| name.as_str())),
                     word if NEEDLESS.contains(&word) => {
                         words.next();
                     }
@@ -184,7 +188,13 @@ impl<'a> Translation<'a> {
             (true, false) => "https",
             (true, true) => "h2",
         };
-        let written = directive.arg(1);
+        let written = directive.arg(at);
+        if is_template && written.starts_with('_') {
+            // The records of a service have the ports.
+            let service = written.split(':').next().unwrap_or_default();
+            server.url = format!("{scheme}://{service}");
+            return Some(server);
+        }
         server.url = match written.strip_prefix("unix@").or(Some(written).filter(|it| it.starts_with('/'))) {
             Some(path) => format!("unix:{path}"),
             None => match values::address(written) {

@@ -2,8 +2,9 @@
 
 use super::{
     acl::When,
-    rules::{Action, Fields, Line, Lines},
-    state::{Proxy, Translation},
+    binds::Binds,
+    rules::{Action, Line, Lines},
+    state::{Proxy, Site, Translation},
     values,
 };
 use crate::{
@@ -15,73 +16,32 @@ use crate::{
 const CLOSED: &str =
     "CLOSED: HAProxy guards it by what follows, which is not translated. Write its counterpart, then open it:";
 
-/// What a frontend listens on.
-#[derive(Default)]
-struct Binds {
-    addresses: Vec<(String, bool)>,
-    certificate: Option<String>,
-    client_ca: Option<String>,
-    requires_certificate: bool,
-}
-
 impl<'a> Translation<'a> {
-    /// The sites of all frontends.
-    pub(super) fn sites(&mut self, proxies: &[Proxy<'a>]) -> Vec<Section> {
-        let fronts = proxies.iter().filter(|proxy| proxy.section.name != "backend");
-        let mut all: Vec<(&Proxy<'a>, Binds, Lines<'a>)> = Vec::new();
-        let mut addresses = Vec::new();
-        for proxy in fronts {
-            let (binds, lines) = (self.binds(proxy), self.lines(proxy));
-            let has_backend = |it: &Directive| matches!(it.name.as_str(), "use_backend" | "default_backend" | "server");
-            let only_redirects = lines.is_sent_to_tls && lines.lines.is_empty() || {
-                let goes_to_tls = |it: &Directive| {
-                    (it.name == "redirect" || it.name == "http-request" && it.arg(0) == "redirect")
-                        && it.args.windows(2).any(|pair| pair == ["scheme", "https"])
-                };
-                let inner = proxy.section.inner();
-                inner.iter().any(goes_to_tls) && !inner.iter().any(has_backend)
-            };
-            addresses.extend(binds.addresses.iter().cloned());
-            match only_redirects && binds.addresses.iter().all(|(_, tls)| !tls) {
-                true => {
-                    self.leave(proxy.section, "a site with a certificate sends requests without TLS to it by default")
-                }
-                false => all.push((proxy, binds, lines)),
-            }
-        }
-        let mut translated: Option<(Proxy<'a>, Binds, Lines<'a>)> = None;
-        for (proxy, binds, lines) in all {
-            match translated {
-                None => translated = Some((*proxy, binds, lines)),
-                Some(_) => {
-                    let message = "sites are chosen by host name, not by address: the first frontend is translated, and this one is \
-                                   not served; give its hosts a site of their own";
-                    self.leave(proxy.section, message);
-                    addresses.retain(|address| !binds.addresses.contains(address));
-                }
-            }
-        }
-        let Some((proxy, binds, lines)) = translated else { return Vec::new() };
-        if !addresses.is_empty() {
-            addresses.dedup();
-            self.top.set("listen", listen(&addresses));
-        }
-        self.others(&proxy);
-        self.sites_of(&proxy, &binds, lines)
-    }
-
-    fn sites_of(&mut self, proxy: &Proxy<'a>, binds: &Binds, mut lines: Lines<'a>) -> Vec<Section> {
+    /// The sites of a frontend: the first one for all hosts that are no other site's.
+    pub(super) fn sites_of(&mut self, proxy: &Proxy<'a>, binds: &Binds, mut lines: Lines<'a>) -> Vec<Site> {
         let default = proxy.in_force("default_backend");
         let itself = (proxy.section.name == "listen").then_some((proxy.section, proxy.name()));
         if let Some((directive, name)) = default.last().map(|it| (*it, it.arg(0))).or(itself) {
             lines.lines.push(Line { directive, when: When::default(), action: Action::Upstream(name) });
         }
         let mut names: Vec<String> = Vec::new();
+        let mut note = |when: &When| {
+            for name in when.hosts.iter().flatten().chain(&when.other_hosts) {
+                if !names.contains(name) {
+                    names.push(name.clone());
+                }
+            }
+        };
         for line in &lines.lines {
-            let hosts = line.when.hosts.iter().flatten().chain(&line.when.other_hosts);
-            let new: Vec<String> = hosts.filter(|name| !names.contains(name)).cloned().collect();
-            names.extend(new);
+            note(&line.when);
+            let Action::Upstream(name) = line.action else { continue };
+            let backend = self.backends.iter().find(|it| it.name == name).map(|backend| backend.proxy);
+            if let Some(backend) = backend.filter(|backend| backend.section.name != "listen") {
+                let own = self.lines(&backend);
+                own.lines.iter().map(|line| &line.when).chain(own.limits.iter().map(|it| &it.when)).for_each(&mut note);
+            }
         }
+        lines.limits.iter().for_each(|limited| note(&limited.when));
         let mut sites: Vec<(Vec<String>, Vec<Section>)> = vec![(Vec::new(), self.routes(&lines, &[], proxy))];
         for name in names {
             let routes = self.routes(&lines, std::slice::from_ref(&name), proxy);
@@ -91,8 +51,10 @@ impl<'a> Translation<'a> {
                 None => sites.push((vec![name], routes)),
             }
         }
+        let error_pages = self.error_pages(proxy);
+        let has_plain = binds.addresses.iter().any(|(_, tls)| !tls);
         let mut sections = Vec::new();
-        for (names, routes) in sites {
+        for (names, mut routes) in sites {
             let mut site = Section::new("[[site]]");
             site.comment.push(from(&proxy.section.place));
             if !names.is_empty() {
@@ -101,6 +63,9 @@ impl<'a> Translation<'a> {
             if let Some(certificate) = &binds.certificate {
                 site.settings.set("tls-cert", certificate.as_str());
                 site.settings.set("tls-key", certificate.as_str());
+                if has_plain && !lines.is_partly_sent_to_tls {
+                    site.settings.set("https-redirect", false);
+                }
             }
             if let Some(authorities) = &binds.client_ca {
                 site.settings.set("client-ca", authorities.as_str());
@@ -108,9 +73,14 @@ impl<'a> Translation<'a> {
                     site.settings.set("require", table([("certificate", true.into())]));
                 }
             }
-            if let Some(rate) = &lines.limit {
-                let (rate, burst) = rate;
-                site.settings.set("limit", table([("rate", rate.as_str().into()), ("burst", (*burst).into())]));
+            if let Some(limit) = &lines.limit {
+                site.settings.set("limit", limit.value());
+            }
+            if let Some(pages) = &error_pages {
+                site.settings.set("error-pages", pages.clone());
+                // HAProxy changes its own errors only.
+                let of_upstreams = routes.iter_mut().filter(|route| route.settings.has("upstream"));
+                of_upstreams.for_each(|route| route.settings.set("error-pages", false));
             }
             lines.of_responses.write("response-headers", &mut site.settings);
             if let Some(guard) = lines.unguarded {
@@ -120,8 +90,9 @@ impl<'a> Translation<'a> {
             }
             site.inner.extend(compression(proxy));
             site.inner.extend(routes);
-            sections.push(site);
+            sections.push((names, site));
         }
+        self.leave_unused(&lines);
         sections
     }
 
@@ -143,7 +114,7 @@ impl<'a> Translation<'a> {
             is_complete = line.when.is_everything();
             match &line.action {
                 Action::Answer(settings) => routes.push(route(line, settings)),
-                Action::Upstream(name) => routes.extend(self.routes_to(line, name, &lines.of_requests)),
+                Action::Upstream(name) => routes.extend(self.routes_to(line, name, lines, names)),
             }
         }
         if !is_complete {
@@ -157,7 +128,7 @@ impl<'a> Translation<'a> {
     }
 
     /// The routes to a backend: its own answers, and its servers.
-    fn routes_to(&mut self, line: &Line<'a>, name: &str, of_requests: &Fields) -> Vec<Section> {
+    fn routes_to(&mut self, line: &Line<'a>, name: &'a str, front: &Lines<'a>, names: &[String]) -> Vec<Section> {
         let Some(at) = self.backends.iter().position(|backend| backend.name == name) else {
             self.leave(line.directive, "this backend is not there, or speaks no HTTP");
             return vec![unserved(line)];
@@ -170,7 +141,7 @@ impl<'a> Translation<'a> {
         for inner in &own.lines {
             let Action::Answer(settings) = &inner.action else { continue };
             match line.when.and(&inner.when) {
-                Ok(when) if when.hosts.as_ref().is_none_or(|hosts| !hosts.is_empty()) => {
+                Ok(when) if when.is_about(names) => {
                     let is_complete = inner.when.is_everything();
                     routes.push(route(
                         &Line { directive: inner.directive, when, action: Action::Upstream(name) },
@@ -208,12 +179,53 @@ impl<'a> Translation<'a> {
         } else if !self.resources.is_empty() {
             settings.set("admitted", false);
         }
-        let mut fields = of_requests.clone();
+        let mut fields = front.of_requests.clone();
         fields.extend(&own.of_requests);
         fields.write("request-headers", &mut settings);
         own.of_responses.write("response-headers", &mut settings);
-        routes.push(route(line, &settings));
+        let of_all = own.limit.as_ref().map(|limit| (line.when.clone(), limit.value(), line.directive));
+        let of_some = front.limits.iter().chain(&own.limits).filter_map(|limited| {
+            let both = line.when.and(&limited.when).ok()?;
+            Some((both, limited.limit.value(), limited.directive))
+        });
+        let before = front.lines.iter().take_while(|it| !std::ptr::eq(*it, line)).map(|it| &it.when);
+        let before: Vec<&When> = before.filter(|when| when.is_about(names)).collect();
+        let mut limits: Vec<(When, toml_edit::Value, &Directive)> = Vec::new();
+        for (when, limit, directive) in of_some.chain(of_all).filter(|(when, ..)| when.is_about(names)) {
+            // A route before takes these requests.
+            if before.iter().any(|earlier| earlier.covers(&when)) {
+                continue;
+            }
+            match limits.iter().any(|(known, ..)| known.is_same_but_hosts(&when)) {
+                true => self.leave(directive, "a route has one limit: the first one is taken"),
+                false => limits.push((when, limit, directive)),
+            }
+        }
+        let is_limited = limits.iter().any(|(when, ..)| when.is_same_but_hosts(&line.when));
+        // Limits of fewer requests come first.
+        limits.sort_by_key(|(when, ..)| when.is_same_but_hosts(&line.when));
+        for (when, limit, directive) in limits {
+            let mut settings = settings.clone();
+            settings.set("limit", limit);
+            routes.push(route(&Line { directive, when, action: Action::Upstream(name) }, &settings));
+        }
+        if !is_limited {
+            routes.push(route(line, &settings));
+        }
         routes
+    }
+
+    /// Names the limits that no route has.
+    fn leave_unused(&mut self, lines: &Lines<'a>) {
+        for limited in &lines.limits {
+            let mut backends = lines.lines.iter().filter(|line| matches!(line.action, Action::Upstream(_)));
+            if backends.all(|line| line.when.and(&limited.when).is_err()) {
+                self.leave(
+                    limited.directive,
+                    "no route to a backend has the same pattern: set `limit` of a route by hand",
+                );
+            }
+        }
     }
 
     /// A section that only shows statistics: the admin address.
@@ -230,58 +242,6 @@ impl<'a> Translation<'a> {
         let message = "the page, metrics and the API are at `admin`, which only this machine reaches";
         self.leave(proxy.section, message);
         true
-    }
-
-    fn binds(&mut self, proxy: &Proxy<'a>) -> Binds {
-        let mut binds = Binds::default();
-        for directive in proxy.section.inner().iter().filter(|it| it.name == "bind") {
-            let after = |name: &str| directive.args.iter().skip_while(|arg| *arg != name).nth(1);
-            let has = |name: &str| directive.args.iter().any(|arg| arg == name);
-            let tls = has("ssl");
-            for written in directive.arg(0).split(',') {
-                match values::address(written) {
-                    Some((host, port))
-                        if host.is_empty() || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok() =>
-                    {
-                        binds.addresses.push((format!("{host}:{port}"), tls));
-                    }
-                    _ => self.leave(directive, "an address is an IP address and a port"),
-                }
-            }
-            if has("accept-proxy") {
-                self.leave(directive, "name the addresses of these proxies in `proxy-protocol`");
-            }
-            if let Some(certificate) = after("crt") {
-                match binds.certificate {
-                    Some(_) => {
-                        self.leave(directive, "each site has a certificate (`tls-cert`): the first one is taken")
-                    }
-                    None => binds.certificate = Some(certificate.clone()),
-                }
-                if directive.args.iter().filter(|arg| *arg == "crt").count() > 1 || certificate.ends_with('/') {
-                    self.leave(directive, "each site has a certificate: name a file for each (`tls-cert`, `tls-key`)");
-                }
-            } else if let Some(crt_list) = after("crt-list").filter(|_| tls) {
-                binds.certificate.get_or_insert_with(|| crt_list.clone());
-                self.leave(directive, "each site has a certificate: name a file for each (`tls-cert`, `tls-key`)");
-            }
-            if let Some(authorities) = after("ca-file") {
-                binds.client_ca = Some(authorities.clone());
-                binds.requires_certificate |= after("verify").is_some_and(|verify| verify == "required");
-            }
-        }
-        binds
-    }
-
-    /// What else stands in a frontend, and in the backends.
-    fn others(&mut self, front: &Proxy<'a>) {
-        self.limit_time("idle-timeout", front.timeout("client"));
-        self.limit_time("head-timeout", front.timeout("http-request"));
-        let mut sections = vec![front.section];
-        sections.extend(self.backends.iter().map(|backend| backend.proxy.section));
-        for section in sections {
-            self.other_lines(section);
-        }
     }
 
     /// The lines of a section that are not looked at otherwise.
@@ -305,6 +265,7 @@ impl<'a> Translation<'a> {
                 | "use_backend"
                 | "default_backend"
                 | "server"
+                | "server-template"
                 | "default-server"
                 | "balance"
                 | "cookie"
@@ -313,9 +274,14 @@ impl<'a> Translation<'a> {
                 | "hash-balance-factor"
                 | "monitor-uri"
                 | "compression"
-                | "http-check" => {}
+                | "http-check"
+                | "errorfile"
+                | "errorfiles"
+                    if directive.name != "errorfile" && directive.name != "errorfiles" || section.name != "backend" => {
+                }
                 "option" if directive.arg(0) == "httpchk" => {}
-                "stick-table" if directive.args.iter().any(|arg| arg.contains("http_req_rate")) => {}
+                "stick-table"
+                    if directive.args.iter().any(|arg| arg.contains("http_req_rate") || arg.contains("conn_cur")) => {}
                 "stats" => self.leave(
                     &without_secrets(directive),
                     "the admin address (`admin`) has the page, metrics and the API",
@@ -365,14 +331,4 @@ fn compression(proxy: &Proxy<'_>) -> Option<Section> {
         section.settings.set("types", list(types));
     }
     compresses.then_some(section)
-}
-
-/// The value of `listen`.
-fn listen(addresses: &[(String, bool)]) -> toml_edit::Value {
-    let tls = addresses.iter().any(|(_, tls)| *tls);
-    list(addresses.iter().map(|(address, is_tls)| match is_tls {
-        true => format!("https://{address}"),
-        false if tls => format!("http://{address}"),
-        false => address.clone(),
-    }))
 }

@@ -3,7 +3,9 @@
 use toml_edit::Value;
 
 use super::{
-    acl::{Acls, When, condition},
+    acl::{Acls, When, condition, split},
+    maps::Map,
+    rates::{Limit, Limited},
     state::{Proxy, Translation, reason},
     values,
 };
@@ -34,12 +36,14 @@ pub(super) struct Lines<'a> {
     /// Fields of all requests, and of all responses.
     pub of_requests: Fields,
     pub of_responses: Fields,
-    /// A limit for each client: its rate, and how many requests may come at once.
-    pub limit: Option<(String, i64)>,
+    /// A limit that holds for all requests, and those for some.
+    pub limit: Option<Limit>,
+    pub limits: Vec<Limited<'a>>,
     /// A line that refuses requests, and has no counterpart.
     pub unguarded: Option<&'a Directive>,
-    /// Whether requests without TLS are sent to TLS.
+    /// Whether requests without TLS are sent to TLS; and whether some are.
     pub is_sent_to_tls: bool,
+    pub is_partly_sent_to_tls: bool,
 }
 
 /// Fields that are replaced, added and removed.
@@ -73,6 +77,18 @@ impl Fields {
     }
 }
 
+impl<'a> Lines<'a> {
+    /// Adds a limit for these requests.
+    fn limit(&mut self, directive: &'a Directive, whens: Vec<When>, limit: Limit) {
+        for when in whens {
+            match when == When::default() {
+                true => self.limit = self.limit.take().or(Some(limit.clone())),
+                false => self.limits.push(Limited { directive, when, limit: limit.clone() }),
+            }
+        }
+    }
+}
+
 /// Actions that refuse a request.
 const GUARDS: &[&str] = &["deny", "reject", "silent-drop", "tarpit", "auth", "block"];
 
@@ -80,13 +96,7 @@ impl<'a> Translation<'a> {
     /// The lines of a frontend or a backend, in the order in which they count.
     pub(super) fn lines(&mut self, proxy: &Proxy<'a>) -> Lines<'a> {
         let mut found = Lines::default();
-        let mut acls: Acls<'a> = Vec::new();
-        for line in proxy.section.inner().iter().filter(|line| line.name == "acl") {
-            match acls.iter_mut().find(|(name, _)| *name == line.arg(0)) {
-                Some((_, lines)) => lines.push(line),
-                None => acls.push((line.arg(0), vec![line])),
-            }
-        }
+        let acls = Acls::of(proxy.section, self.files);
         let named = |names: &'static [&'static str]| {
             let inner: &'a [Directive] = proxy.section.inner();
             inner.iter().filter(move |line| names.contains(&line.name.as_str()))
@@ -102,23 +112,88 @@ impl<'a> Translation<'a> {
                 false => self.leave(line, "fields of responses are the same for all requests of a route"),
             }
         }
+        let otherwise = proxy.in_force("default_backend").last().map(|line| line.arg(0));
         for line in named(&["use_backend"]) {
             let (action, words) = split(&line.args);
             let name = action.first().map_or("", String::as_str);
-            if values::has_variable(name) {
-                self.leave(line, "a route names its upstream");
-                continue;
-            }
-            match condition(words, &acls) {
-                Ok(all) => found.lines.extend(all.into_iter().map(|when| Line {
-                    directive: line,
-                    when,
-                    action: Action::Upstream(name),
-                })),
+            match self.backends_of(line, name, words, &acls, found.is_partly_sent_to_tls, otherwise) {
+                Ok(lines) => found.lines.extend(lines),
                 Err(reason) => self.leave(line, reason),
             }
         }
         found
+    }
+
+    /// The lines of a `use_backend`: one for each alternative of its condition, and for each entry of its map. `otherwise`: the
+    /// default backend, which gets what a map sends to no backend.
+    fn backends_of(
+        &mut self,
+        line: &'a Directive,
+        name: &'a str,
+        words: &[String],
+        acls: &Acls<'_>,
+        is_sent_to_tls: bool,
+        otherwise: Option<&'a str>,
+    ) -> Result<Vec<Line<'a>>, String> {
+        let map = values::has_variable(name).then(|| Map::read(name)).transpose()?;
+        let whens = match &map {
+            Some(map) if map.is_asked_for(words) => vec![When::default()],
+            _ => condition(words, acls)?,
+        };
+        if whens.iter().any(|when| when.tls == Some(false) || when.tls.is_some() && !is_sent_to_tls) {
+            return Err("a route does not ask whether a client has spoken TLS".to_owned());
+        }
+        let to = |when: When, name: &'a str| Line { directive: line, when, action: Action::Upstream(name) };
+        let Some(map) = map else { return Ok(whens.into_iter().map(|when| to(when, name)).collect()) };
+        let (entries, default) = map.entries(self.files)?;
+        let mut lines = Vec::new();
+        for (of_entry, value) in entries {
+            let backend = self.backends.iter().map(|backend| backend.name).find(|name| *name == value);
+            if backend.is_none() {
+                self.leave(line, format!("the map names `{value}`, which is no backend that speaks HTTP"));
+            }
+            for when in &whens {
+                let when = when.and(&of_entry)?;
+                lines.push(match backend.or(otherwise) {
+                    Some(backend) => to(when, backend),
+                    None => {
+                        let mut settings = Settings::default();
+                        settings.write("respond", "503".to_owned(), None);
+                        Line { directive: line, when, action: Action::Answer(settings) }
+                    }
+                });
+            }
+        }
+        if let Some(default) = default {
+            lines.extend(whens.into_iter().map(|when| to(when, default)));
+        }
+        Ok(lines)
+    }
+
+    /// The lines of a redirect whose target is in a map, if it is one: `location %[path,map(FILE)] if { path,map(FILE) -m found }`.
+    fn redirects_of(
+        &self,
+        line: &'a Directive,
+        rest: &[String],
+        words: &[String],
+    ) -> Option<Result<Vec<Line<'a>>, String>> {
+        let target = rest.get(1).filter(|target| rest[0] == "location" && target.contains(",map"))?;
+        let lines = || {
+            let map = Map::read(target)?;
+            if !map.is_asked_for(words) {
+                return Err("such a redirect needs `if { ..., map(...) -m found }` with the same map".to_owned());
+            }
+            let (entries, _) = map.entries(self.files)?;
+            let mut lines = Vec::new();
+            for (when, value) in entries {
+                let mut rest = rest.to_vec();
+                rest[1] = value;
+                let settings = redirect(&rest)?.unwrap_or_default();
+                lines.push(Line { directive: line, when, action: Action::Answer(settings) });
+            }
+            Ok(lines)
+        };
+        Some(lines())
     }
 
     fn line(&mut self, line: &'a Directive, proxy: &Proxy<'a>, acls: &Acls<'a>, found: &mut Lines<'a>) {
@@ -149,22 +224,40 @@ impl<'a> Translation<'a> {
             }
             "disable-l7-retry" | "accept" | "wait-for-handshake" => return self.notes.skip(line),
             "track-sc0" | "track-sc1" | "track-sc2" => {
-                if !proxy.section.inner().iter().any(|it| it.args.iter().any(|arg| arg.contains("http_req_rate"))) {
+                // The lines that ask for a rate say what becomes of it.
+                let asks = |it: &Directive| {
+                    it.name != "stick-table"
+                        && it.args.iter().any(|arg| arg.contains("_req_rate") || arg.contains("_conn_cur"))
+                };
+                if !proxy.section.inner().iter().any(asks) {
                     self.leave(line, reason("stick-table"));
                 }
                 return;
             }
+            "expect-proxy" if !is_http => {
+                let whens = condition(words, acls).unwrap_or_default();
+                let proxies: Option<Vec<&[String]>> = whens.iter().map(When::clients_alone).collect();
+                return match proxies.filter(|proxies| !proxies.is_empty()) {
+                    Some(proxies) => self.top.set("proxy-protocol", list(proxies.concat())),
+                    None => self.leave(line, "name the addresses of these proxies in `proxy-protocol`"),
+                };
+            }
             "use-service" => return self.leave(line, "metrics are at the address of `admin`"),
-            "redirect" => redirect(rest),
+            "redirect" => match self.redirects_of(line, rest, words) {
+                Some(Ok(lines)) => return found.lines.extend(lines),
+                Some(Err(reason)) => Err(reason),
+                None => redirect(rest),
+            },
             "return" => answer(rest),
             "auth" => Err("give the users to `[users]`, and the route `require = { user = true }`".to_owned()),
-            name if GUARDS.contains(&name) => {
-                if let Some(rate) = rate_of(words, acls, proxy) {
-                    found.limit = Some(rate);
-                    return;
-                }
-                refusal(name, rest)
-            }
+            name if GUARDS.contains(&name) => match self.limit_of(words, acls, proxy) {
+                Some(Ok((whens, limit))) => return found.limit(line, whens, limit),
+                Some(Err(reason)) => Err(reason),
+                None => match self.connections_of(words, acls, proxy) {
+                    Some(most) => return self.limits.write("connections-per-client", most.to_string(), None),
+                    None => refusal(name, rest),
+                },
+            },
             _ => Err(reason(&line.name).to_owned()),
         };
         let made = settings.and_then(|settings| Ok((settings, condition(words, acls)?)));
@@ -173,9 +266,10 @@ impl<'a> Translation<'a> {
                 for when in whens {
                     if settings.is_none() || when.tls == Some(false) {
                         // To TLS.
-                        if settings.is_none() && when.is_everything() {
-                            found.is_sent_to_tls = true;
-                        } else if !(when.tls == Some(false) && settings.is_none()) {
+                        if settings.is_none() && (when.is_everything() || when.tls == Some(false)) {
+                            found.is_sent_to_tls |= when.is_everything();
+                            found.is_partly_sent_to_tls = true;
+                        } else {
                             self.unsaid(
                                 line,
                                 name,
@@ -232,12 +326,6 @@ impl<'a> Translation<'a> {
         }
         true
     }
-}
-
-/// The words of an action, and those of its condition.
-fn split(args: &[String]) -> (&[String], &[String]) {
-    let at = args.iter().position(|arg| arg == "if" || arg == "unless").unwrap_or(args.len());
-    args.split_at(at)
 }
 
 /// Fields that an upstream sees anyway.
@@ -309,34 +397,4 @@ fn answer(words: &[String]) -> Result<Option<Settings>, String> {
         }
     }
     Ok(Some(settings))
-}
-
-/// `if { sc_http_req_rate(0) gt 40 }`, with the time of the stick table: a limit for each client.
-fn rate_of(words: &[String], acls: &Acls<'_>, proxy: &Proxy<'_>) -> Option<(String, i64)> {
-    let inner: Vec<&str> = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["if", "{", ref inner @ .., "}"] if !inner.contains(&"{") => inner.to_vec(),
-        ["if", name] => {
-            let (_, lines) = acls.iter().find(|(known, _)| *known == name)?;
-            let [line] = lines[..] else { return None };
-            line.args.iter().skip(1).map(String::as_str).collect()
-        }
-        _ => return None,
-    };
-    let [fetch, "gt" | "ge", number] = inner[..] else { return None };
-    let is_rate = matches!(fetch, "sc_http_req_rate(0)" | "sc0_http_req_rate" | "src_http_req_rate");
-    let number: i64 = number.parse().ok().filter(|number| (1..=1_000_000).contains(number) && is_rate)?;
-    let inner = proxy.section.inner();
-    let by_client = inner.iter().any(|it| it.args.windows(2).any(|pair| pair == ["track-sc0", "src"]));
-    let stored = inner.iter().filter(|it| it.name == "stick-table").flat_map(|it| &it.args);
-    let time =
-        stored.flat_map(|arg| arg.split(',')).find_map(|arg| arg.strip_prefix("http_req_rate(")?.strip_suffix(')'))?;
-    let rate = per_unit(number, values::milliseconds(time)?)?;
-    by_client.then_some((rate, number))
-}
-
-/// So many requests in a time, as a rate of whole requests in a second, a minute or an hour.
-fn per_unit(number: i64, ms: i64) -> Option<String> {
-    let units = [(1000, "s"), (60_000, "m"), (3_600_000, "h")];
-    let (unit, name) = units.into_iter().find(|(unit, _)| number * unit % ms == 0)?;
-    Some(format!("{}/{name}", number * unit / ms)).filter(|_| number * unit >= ms)
 }

@@ -4,7 +4,7 @@ use super::values;
 use crate::{
     draft::{Section, Settings},
     notes::Notes,
-    syntax::Directive,
+    syntax::{Directive, Files},
 };
 
 /// What Serpent does by itself, or what its own structure makes needless.
@@ -77,7 +77,7 @@ pub(super) fn reason(name: &str) -> &'static str {
     match name {
         "stick-table" | "stick" => "requests are limited by `limit`, and clients keep their server by `sticky`",
         "errorfile" | "errorfiles" | "http-error" => {
-            "such a file has a head; put its body into a file of `error-pages`, as in `{ 503 = \"file:/srv/503.html\" }`"
+            "error pages are those of a site (`error-pages`), not of a backend"
         }
         "capture" | "log-format" | "log-format-sd" | "unique-id-format" | "unique-id-header" => {
             "the forms of the access log are `combined` and `json`"
@@ -87,10 +87,9 @@ pub(super) fn reason(name: &str) -> &'static str {
             "there is no counterpart to filters and Lua"
         }
         "dispatch" => "name the servers",
-        "peers" | "mailers" | "ring" | "resolvers" | "cache" | "program" | "userlist" | "http-errors" | "fcgi-app" => {
+        "peers" | "mailers" | "ring" | "cache" | "program" | "userlist" | "fcgi-app" => {
             "this section has no counterpart that the translation knows"
         }
-        "server-template" => "name the servers one by one",
         "load-server-state-from-file" | "server-state-file" | "server-state-base" => {
             "see `serpent upgrade` and the admin API"
         }
@@ -100,8 +99,16 @@ pub(super) fn reason(name: &str) -> &'static str {
 }
 
 /// What is known while the file is translated.
-#[derive(Default)]
 pub(super) struct Translation<'a> {
+    /// Lists and maps.
+    pub files: &'a dyn Files,
+    /// Stick tables, by the names of their sections.
+    pub tables: Vec<(&'a str, &'a Directive)>,
+    /// Sections of error pages, and of name servers.
+    pub http_errors: Vec<&'a Directive>,
+    pub resolvers: Vec<&'a Directive>,
+    /// The section whose name servers are taken.
+    resolver: Option<&'a Directive>,
     pub notes: Notes,
     pub limits: Settings,
     pub access_log: Settings,
@@ -147,6 +154,26 @@ impl<'a> Proxy<'a> {
 }
 
 impl<'a> Translation<'a> {
+    pub(super) fn new(sections: &'a [Directive], files: &'a dyn Files) -> Self {
+        let tables = sections.iter().flat_map(|section| {
+            let lines = section.inner().iter().filter(|line| line.name == "stick-table");
+            lines.map(|line| (section.arg(0), line))
+        });
+        Self {
+            files,
+            tables: tables.collect(),
+            http_errors: sections.iter().filter(|section| section.name == "http-errors").collect(),
+            resolvers: sections.iter().filter(|section| section.name == "resolvers").collect(),
+            resolver: None,
+            notes: Notes::default(),
+            limits: Settings::default(),
+            access_log: Settings::default(),
+            top: Settings::default(),
+            resources: Vec::new(),
+            backends: Vec::new(),
+        }
+    }
+
     pub(super) fn leave(&mut self, directive: &Directive, reason: impl Into<String>) {
         self.notes.leave(directive, reason);
     }
@@ -170,6 +197,28 @@ impl<'a> Translation<'a> {
         }
     }
 
+    /// Takes the name servers of a section: those of the whole server.
+    pub(super) fn name_servers(&mut self, name: &str) {
+        let Some(section) = self.resolvers.iter().copied().find(|section| section.arg(0) == name) else { return };
+        match self.resolver {
+            Some(known) if known == section => return,
+            Some(_) => return self.leave(section, "all names are asked of the same name servers (`resolver`)"),
+            None => self.resolver = Some(section),
+        }
+        let mut servers: Vec<&str> = Vec::new();
+        for line in section.inner().iter().filter(|line| line.name == "nameserver") {
+            let address = line.arg(1).trim_start_matches("udp@").trim_start_matches("tcp@");
+            match address.parse::<std::net::SocketAddr>() {
+                Ok(_) => servers.push(address),
+                Err(_) => self.leave(line, "a name server has an IP address and a port"),
+            }
+        }
+        // Without any: those of the system, as with `parse-resolv-conf`.
+        if !servers.is_empty() {
+            self.top.set("resolver", crate::draft::list(servers));
+        }
+    }
+
     pub(super) fn limit(&mut self, name: &str, directive: &Directive) {
         match directive.arg(0).parse::<i64>() {
             Ok(number) if number > 0 => self.limits.write(name, number.to_string(), None),
@@ -180,6 +229,9 @@ impl<'a> Translation<'a> {
     pub(super) fn limit_time(&mut self, name: &str, timeout: Option<&Directive>) {
         let Some(timeout) = timeout else { return };
         match values::time(timeout.arg(1)) {
+            Some(time) if self.limits.text_of(name).is_some_and(|known| known.trim_matches('"') != time) => {
+                self.leave(timeout, format!("all sites have one `limits.{name}`: the first time is taken"));
+            }
             Some(time) => self.limits.set(name, time),
             None => self.leave(timeout, "the time cannot be read, or is zero"),
         }
@@ -218,3 +270,6 @@ pub(super) struct Backend<'a> {
     pub has_window: bool,
     pub is_used: bool,
 }
+
+/// A site: its names (none: all other hosts), and what stands in the file.
+pub(super) type Site = (Vec<String>, Section);

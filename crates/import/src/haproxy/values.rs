@@ -1,4 +1,6 @@
-//! Values: times, addresses, texts with parts of a request.
+//! Values: times, addresses, texts with parts of a request, and files of values.
+
+use crate::syntax::Files;
 
 /// The facilities of syslog.
 pub(super) const FACILITIES: &[&str] = &[
@@ -55,6 +57,22 @@ pub(super) fn template(text: &str) -> Result<String, String> {
     match out.contains('%') {
         true => Err(format!("`{text}` has a variable without a counterpart")),
         false => Ok(out.replace('\0', "%")),
+    }
+}
+
+/// The most values of a file.
+const MOST_VALUES: usize = 1000;
+
+/// The lines of a file of values, as `-f` and maps have them: without comments and empty ones.
+pub(super) fn list_of(file: &str, files: &dyn Files) -> Result<Vec<String>, String> {
+    let texts = files.read(file)?;
+    let lines = texts.iter().flat_map(|(_, text)| text.lines()).map(str::trim);
+    let values: Vec<String> =
+        lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect();
+    match values.len() {
+        0 => Err(format!("{file} has no values")),
+        1..=MOST_VALUES => Ok(values),
+        more => Err(format!("{file} has {more} values, and at most {MOST_VALUES} are translated")),
     }
 }
 

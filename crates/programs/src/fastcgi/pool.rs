@@ -74,11 +74,11 @@ impl Pool {
         pool
     }
 
-    /// The connection for a request.
-    pub(crate) fn take(self: &Arc<Self>) -> Connection {
+    /// The connection for a request: a kept one that is `usable`, or none.
+    pub(crate) fn take(self: &Arc<Self>, usable: impl Fn(&KeptSocket) -> bool) -> Connection {
         let mut state = self.0.lock();
         while let Some(Idle { mut socket, until }) = state.idle.pop() {
-            if Instant::now() < until && socket.is_quiet() {
+            if Instant::now() < until && usable(&socket) && socket.is_quiet() {
                 return Connection::Kept(socket);
             }
         }
@@ -153,14 +153,14 @@ mod tests {
         pool.keep(pair().0, 2, Duration::from_secs(2));
         assert_eq!(pool.counts(), (2, 0), "no more than two");
         drop(closed);
-        let Connection::Kept(socket) = pool.take() else { panic!("one is open") };
+        let Connection::Kept(socket) = pool.take(|_| true) else { panic!("one is open") };
         assert_eq!(pool.counts(), (0, 0));
         pool.keep(socket, 2, Duration::from_secs(2));
         tokio::time::sleep(Duration::from_millis(1900)).await;
         assert_eq!(pool.counts(), (1, 0));
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(pool.counts(), (0, 0), "it is closed without another request");
-        assert!(matches!(pool.take(), Connection::New(_)));
+        assert!(matches!(pool.take(|_| true), Connection::New(_)));
         assert_eq!(pool.counts(), (0, 0), "the request has ended");
     }
 
@@ -187,7 +187,7 @@ mod tests {
                 let (mut running, mut waiting, mut ends) = (Vec::new(), std::collections::VecDeque::new(), Vec::new());
                 for (arrives, which) in steps {
                     if arrives {
-                        match pool.take() {
+                        match pool.take(|_| true) {
                             // Its process answers at once.
                             Connection::Kept(socket) => running.push(socket),
                             Connection::New(unanswered) => waiting.push_back(unanswered),

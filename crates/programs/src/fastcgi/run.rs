@@ -20,11 +20,11 @@ use crate::{
     cgi::CgiAnswer,
     config::FastCgiConfig,
     context::Context,
+    endpoint::Endpoint,
     error::CgiError,
     lines::{Budget, Lines},
     output::{self, Output as _},
     slot::Slots,
-    socket::Socket,
     variables::{self, Variables},
 };
 
@@ -34,6 +34,7 @@ pub struct FastCgi {
     config: FastCgiConfig,
     scripts: Arc<Scripts>,
     terms: Terms,
+    endpoint: Arc<Endpoint>,
     slots: Arc<Slots>,
     /// Bounds the log lines of all its requests.
     budget: Arc<Mutex<Budget>>,
@@ -55,6 +56,7 @@ impl FastCgi {
         Ok(Self {
             scripts: Arc::new(Scripts::open(config, of_site, links)?),
             terms,
+            endpoint: Endpoint::of(&config.address, &config.resolvers),
             slots: Slots::new(config.most_running),
             budget: Arc::new(Mutex::new(Budget::new(Instant::now()))),
             config: config.clone(),
@@ -105,7 +107,9 @@ impl FastCgi {
     ) -> Result<(Exchange, Head), CgiError> {
         let lines = || Lines::with(self.budget.clone());
         let limit_bytes = self.config.head_bytes;
-        let unanswered = match self.terms.pool.take() {
+        // Where kept connections take all requests, its name is still followed.
+        self.endpoint.refresh();
+        let unanswered = match self.terms.pool.take(|socket| self.endpoint.leads_here(socket)) {
             Connection::New(unanswered) => unanswered,
             Connection::Kept(socket) => {
                 if let Ok(socket) = socket.into_socket() {
@@ -128,7 +132,7 @@ impl FastCgi {
                 self.terms.pool.open_anew()
             }
         };
-        let socket = Socket::connect(&self.config.address, self.config.connect_timeout).await;
+        let socket = self.endpoint.connect(self.config.connect_timeout).await;
         let socket = (socket.map_err(CgiError::Connect)?, Some(unanswered));
         let mut exchange = Exchange::new(&self.terms, socket, (begin, body), lines(), script.clone());
         let head = output::head(&mut exchange, limit_bytes).await?;

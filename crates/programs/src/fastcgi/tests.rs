@@ -38,6 +38,7 @@ const STDERR: u8 = 7;
 pub(super) fn config() -> FastCgiConfig {
     FastCgiConfig {
         address: FastCgiAddress::Unix("/nowhere".into()),
+        resolvers: Vec::new(),
         root: None,
         remote_root: None,
         extensions: vec!["php".to_owned()],
@@ -577,10 +578,10 @@ async fn a_full_backlog_is_waited_for_until_the_time_is_over() {
     rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new(&path).unwrap()).unwrap();
     rustix::net::listen(&socket, 0).unwrap();
     let address = FastCgiAddress::Unix(path.clone());
-    let first = crate::socket::Socket::connect(&address, PATIENCE).await.unwrap();
-    let error = crate::socket::Socket::connect(&address, Duration::from_millis(50)).await.unwrap_err();
+    let first = crate::endpoint::Endpoint::of(&address, &[]).connect(PATIENCE).await.unwrap();
+    let error = crate::endpoint::Endpoint::of(&address, &[]).connect(Duration::from_millis(50)).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
-    let waiting = tokio::spawn(async move { crate::socket::Socket::connect(&address, PATIENCE).await });
+    let waiting = tokio::spawn(async move { crate::endpoint::Endpoint::of(&address, &[]).connect(PATIENCE).await });
     let accepted = tokio::task::spawn_blocking(move || {
         let one = rustix::net::accept(&socket).unwrap();
         (one, socket)

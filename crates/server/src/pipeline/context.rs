@@ -110,6 +110,8 @@ pub(super) struct RecordContext {
     pub(super) refused: Option<Refusal>,
     /// The upstream's server that answered.
     pub(super) server: Option<Arc<str>>,
+    /// How many servers of an upstream were asked.
+    pub(super) attempts: u32,
     /// What the shared cache did.
     pub(super) cache: Option<&'static str>,
     /// Its trace, and when its parts began and ended.
@@ -182,6 +184,7 @@ impl RequestContext {
             waited: None,
             refused: None,
             server: None,
+            attempts: 0,
             cache: None,
             spans: RequestSpans::begin(&connection, snapshot, &mut parts),
             call: call.as_ref().map(Call::end),

@@ -57,10 +57,30 @@ impl Page {
                     return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, message)));
                 }
                 let types = ContentTypes::new(&files.mime_types).map_err(failed)?;
-                Ok(Self::Kept(bytes.into(), types.of(path)))
+                Ok(match without_head(&bytes) {
+                    Some((content_type, body)) => Self::Kept(Bytes::copy_from_slice(body), content_type),
+                    None => Self::Kept(bytes.into(), types.of(path)),
+                })
             }
         }
     }
+}
+
+/// The type and the body of a page that is a whole response, as HAProxy's `errorfile` names them.
+fn without_head(page: &[u8]) -> Option<(HeaderValue, &[u8])> {
+    if !page.starts_with(b"HTTP/1.") {
+        return None;
+    }
+    let ends = |end: &[u8]| page.windows(end.len()).position(|part| part == end).map(|at| (at, at + end.len()));
+    let (head, body) = match (ends(b"\r\n\r\n"), ends(b"\n\n")) {
+        (Some(one), Some(other)) => one.min(other),
+        (one, other) => one.or(other)?,
+    };
+    let head = std::str::from_utf8(&page[..head]).ok()?;
+    let mut fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
+    let of_type = fields.find(|(name, _)| name.eq_ignore_ascii_case("content-type"));
+    let of_type = of_type.and_then(|(_, value)| HeaderValue::from_str(value.trim()).ok());
+    Some((of_type.unwrap_or(HeaderValue::from_static("text/html")), &page[body..]))
 }
 
 /// Puts a page into a response. Status and other fields stay. A page that cannot be read leaves the response as it is.

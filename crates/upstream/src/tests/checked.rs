@@ -5,7 +5,7 @@ use std::{num::NonZeroU32, sync::atomic::AtomicU16};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::names::{Answer, Found, Question, Resolver};
+use names::{Answer, Found, Question, Resolver};
 
 fn healths(upstreams: &Upstreams) -> Vec<Health> {
     server_stats(upstreams).iter().map(|server| server.health).collect()
@@ -100,6 +100,38 @@ async fn active_checks_take_servers_out_and_in() {
         later(10).await;
         assert_eq!(checked.load(SeqCst), last, "checks end with what drives them");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_tls_that_speaks_http2_only_passes_its_checks() {
+    let http2_only = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let told = http2_only.clone();
+    let peer = Near::raw(move |stream, _| {
+        let http2_only = told.load(SeqCst);
+        async move {
+            let service = service_fn(|_| async { Ok::<_, Infallible>(Response::new(text(""))) });
+            let auto = auto::Builder::new(TokioExecutor::new());
+            let auto = if http2_only { auto.http2_only() } else { auto.http1_only() };
+            let _ = auto.serve_connection(TokioIo::new(stream), service).await;
+        }
+    });
+    let active = ActiveChecks {
+        path: "/".parse().unwrap(),
+        every: Duration::from_secs(5),
+        timeout: Duration::from_secs(2),
+        statuses: (200, 299),
+        rise: 1,
+        fall: 1,
+    };
+    let (_pools, upstreams) = pools(UpstreamConfig { active: Some(active), ..config(vec![peer.at()]) });
+    tokio::spawn(upstreams.clone().drive());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((peer.connections(), healths(&upstreams)), (2, vec![Health::Healthy]), "first HTTP/1.1, then HTTP/2");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!((peer.connections(), healths(&upstreams)), (4, vec![Health::Healthy]), "then HTTP/2 at once");
+    http2_only.store(false, SeqCst);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!((peer.connections(), healths(&upstreams)), (7, vec![Health::Healthy]), "another program is there now");
 }
 
 #[tokio::test(start_paused = true)]

@@ -44,7 +44,7 @@ async fn raced(
     slots: &mut (dyn FnMut() -> Option<SecondSlot> + Send),
 ) -> Result<String, UpstreamError> {
     let prepared = pools.prepare(request.into(), defaults(), Instant::now())?;
-    let answer = pools.pass_hedged(prepared, &mut drop, slots).await?;
+    let answer = pools.pass_hedged(prepared, &mut drop, slots).await.answered?;
     let body = answer.response.into_body().collect().await.map_err(UpstreamError::of_body)?;
     Ok(String::from_utf8(body.to_bytes().to_vec()).unwrap())
 }
@@ -191,7 +191,7 @@ async fn a_client_that_has_got_an_interim_response_waits_for_that_server() {
     let (pools, upstreams) = pools(hedging(vec![hinting.at(), fast.at()]));
     let prepared = pools.prepare(get("/").into(), defaults(), Instant::now()).unwrap();
     let mut hints = 0;
-    let answer = pools.pass_hedged(prepared, &mut |_| hints += 1, &mut room).await.unwrap();
+    let answer = pools.pass_hedged(prepared, &mut |_| hints += 1, &mut room).await.answered.unwrap();
     assert_eq!(answer.response.into_body().collect().await.unwrap().to_bytes(), "hint");
     assert_eq!((hints, upstreams.stats()[0].hedges), (1, [0; 3]));
 }

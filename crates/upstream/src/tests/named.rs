@@ -4,7 +4,7 @@ use super::{
     dns::{self, Mode, NameServer, Record},
     *,
 };
-use crate::names::{Answer, Found, MOST_SERVERS, Resolver};
+use names::{Answer, Found, MOST_SERVERS, Resolver};
 
 /// Servers of a service in memory: priority, weight and the last part of the address.
 type Service = Vec<(u16, u16, u8)>;

@@ -92,14 +92,7 @@ impl Resolver<'_> {
     }
 
     pub(super) fn cgi(&mut self, written: &Spanned<TextOr<RawCgi>>) -> Option<CgiConfig> {
-        let as_table;
-        let table = match written.get_ref() {
-            TextOr::Table(table) => table,
-            TextOr::Text(path) => {
-                as_table = RawCgi { program: Some(Spanned::new(written.span(), path.clone())), ..RawCgi::default() };
-                &as_table
-            }
-        };
+        let table = &*written.get_ref().table(written.span());
         let missing =
             ("this table has no `program`", "add `program = \"/usr/lib/cgi-bin\"`: a directory, or one program");
         let program = self.required(&table.program, written.span(), missing, |text| Ok(text.to_owned()))?;
@@ -120,26 +113,13 @@ impl Resolver<'_> {
             pass_environment: self.read_each(table.pass_environment.as_deref().unwrap_or_default(), variable),
             timeout: self.setting(None, &table.timeout, values::duration, Duration::from_secs(60)),
             head_bytes: self.setting(None, &table.response_head, values::response_head, 64 * 1024),
-            most_running: self.setting(
-                None,
-                &table.max_running,
-                |text| values::count(text, 100_000).map(|n| NonZeroU32::new(n as u32).unwrap_or(NonZeroU32::MIN)),
-                const { NonZeroU32::new(64).unwrap() },
-            ),
+            most_running: self.setting(None, &table.max_running, most_running, const { NonZeroU32::new(64).unwrap() }),
         })
     }
 
     /// `has_files`: the site has a root, which is that of the scripts where the table names none.
     pub(super) fn fastcgi(&mut self, written: &Spanned<TextOr<RawFastCgi>>, has_files: bool) -> Option<FastCgiConfig> {
-        let as_table;
-        let table = match written.get_ref() {
-            TextOr::Table(table) => table,
-            TextOr::Text(text) => {
-                as_table =
-                    RawFastCgi { address: Some(Spanned::new(written.span(), text.clone())), ..RawFastCgi::default() };
-                &as_table
-            }
-        };
+        let table = &*written.get_ref().table(written.span());
         let missing = ("this table has no `address`", "add `address = \"unix:/run/php/php-fpm.sock\"`");
         let address = self.required(&table.address, written.span(), missing, values::fastcgi_address);
         let root = self.file(&table.root, FileKind::Directory);
@@ -178,6 +158,7 @@ impl Resolver<'_> {
         };
         let config = FastCgiConfig {
             address: address?,
+            resolvers: self.resolvers.clone(),
             root,
             remote_root,
             extensions,
@@ -186,12 +167,7 @@ impl Resolver<'_> {
             connect_timeout: self.setting(None, &table.connect_timeout, values::duration, Duration::from_secs(5)),
             idle_timeout: self.setting(None, &table.timeout, values::duration, Duration::from_secs(60)),
             head_bytes: self.setting(None, &table.response_head, values::response_head, 64 * 1024),
-            most_running: self.setting(
-                None,
-                &table.max_running,
-                |text| values::count(text, 100_000).map(|n| NonZeroU32::new(n as u32).unwrap_or(NonZeroU32::MIN)),
-                const { NonZeroU32::new(256).unwrap() },
-            ),
+            most_running: self.setting(None, &table.max_running, most_running, const { NonZeroU32::new(256).unwrap() }),
             keep_connections: self.setting(
                 None,
                 &table.keep_connections,
@@ -204,32 +180,20 @@ impl Resolver<'_> {
     }
 
     pub(super) fn uwsgi(&mut self, written: &Spanned<TextOr<RawUwsgi>>) -> Option<UwsgiConfig> {
-        let as_table;
-        let table = match written.get_ref() {
-            TextOr::Table(table) => table,
-            TextOr::Text(text) => {
-                as_table =
-                    RawUwsgi { address: Some(Spanned::new(written.span(), text.clone())), ..RawUwsgi::default() };
-                &as_table
-            }
-        };
+        let table = &*written.get_ref().table(written.span());
         let missing = ("this table has no `address`", "add `address = \"unix:/run/uwsgi/app.sock\"`");
         let modifier = |text: &str| {
             text.parse().map_err(|_| format!("`{text}` is not a number from 0 to 255: most applications have 0"))
         };
         Some(UwsgiConfig {
             address: self.required(&table.address, written.span(), missing, values::uwsgi_address)?,
+            resolvers: self.resolvers.clone(),
             modifier: self.setting(None, &table.modifier, modifier, 0),
             environment: self.environment(table.environment.as_ref()),
             connect_timeout: self.setting(None, &table.connect_timeout, values::duration, Duration::from_secs(5)),
             idle_timeout: self.setting(None, &table.timeout, values::duration, Duration::from_secs(60)),
             head_bytes: self.setting(None, &table.response_head, values::response_head, 64 * 1024),
-            most_running: self.setting(
-                None,
-                &table.max_running,
-                |text| values::count(text, 100_000).map(|n| NonZeroU32::new(n as u32).unwrap_or(NonZeroU32::MIN)),
-                const { NonZeroU32::new(256).unwrap() },
-            ),
+            most_running: self.setting(None, &table.max_running, most_running, const { NonZeroU32::new(256).unwrap() }),
         })
     }
 
@@ -252,6 +216,10 @@ impl Resolver<'_> {
         let path = path_in(self.folder, path);
         std::path::absolute(&path).unwrap_or(path)
     }
+}
+
+fn most_running(text: &str) -> Result<NonZeroU32, String> {
+    values::count(text, 100_000).map(|n| NonZeroU32::new(n as u32).unwrap_or(NonZeroU32::MIN))
 }
 
 fn variable(text: &str) -> Result<String, String> {

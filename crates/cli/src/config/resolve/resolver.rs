@@ -1,6 +1,7 @@
 //! How a setting is read: flag, file or default, with a problem where the value cannot be used.
 
 use std::{
+    net::SocketAddr,
     ops::Range,
     path::{Path, PathBuf},
 };
@@ -26,6 +27,8 @@ pub(super) struct Resolver<'a> {
     pub all_read: bool,
     pub named_files: Vec<NamedFile>,
     pub logs: WrittenLogs,
+    /// The name servers of the configuration.
+    pub resolvers: Vec<SocketAddr>,
 }
 
 impl Resolver<'_> {

@@ -34,6 +34,7 @@ impl Resolver<'_> {
     ) -> (Vec<UpstreamConfig>, Vec<WorkersConfig>, Vec<Option<Range<usize>>>) {
         let (mut upstreams, mut started, mut spans) = (Vec::<UpstreamConfig>::new(), Vec::new(), Vec::new());
         let resolvers = self.read_each(raw.resolver.as_deref().unwrap_or_default(), values::name_server);
+        self.resolvers.clone_from(&resolvers);
         for written in &raw.upstream {
             let upstream = self.upstream(written, &resolvers);
             let workers = written.get_ref().workers.as_ref();
@@ -210,14 +211,7 @@ impl Resolver<'_> {
     }
 
     fn server(&mut self, written: &Spanned<TextOr<RawServer>>) -> Option<UpstreamServer> {
-        let as_table;
-        let raw = match written.get_ref() {
-            TextOr::Table(table) => table,
-            TextOr::Text(text) => {
-                as_table = RawServer { url: Some(Spanned::new(written.span(), text.clone())), ..RawServer::default() };
-                &as_table
-            }
-        };
+        let raw = &*written.get_ref().table(written.span());
         let folder = self.folder;
         let read = |text: &str| {
             let mut server = values::upstream_server(text)?;
@@ -265,15 +259,7 @@ impl Resolver<'_> {
     }
 
     fn sticky(&mut self, written: &Spanned<TextOr<RawSticky>>) -> Option<StickyConfig> {
-        let as_table;
-        let raw = match written.get_ref() {
-            TextOr::Table(table) => table,
-            TextOr::Text(text) => {
-                as_table =
-                    RawSticky { cookie: Some(Spanned::new(written.span(), text.clone())), ..RawSticky::default() };
-                &as_table
-            }
-        };
+        let raw = &*written.get_ref().table(written.span());
         let missing = ("this table has no `cookie`", "name one that the site does not use: `cookie = \"server\"`");
         Some(StickyConfig {
             cookie: self.required(&raw.cookie, written.span(), missing, values::cookie_name)?,

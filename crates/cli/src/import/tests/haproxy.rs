@@ -1,7 +1,7 @@
 //! Configurations of HAProxy of the shapes that public projects have, and what becomes of them.
 
-use super::{has, translated};
-use server::config::{Config, Origin, Site};
+use super::{Texts, has, translated};
+use server::config::{Config, Origin, PageSource, Site};
 
 fn one(text: &'static str) -> (String, Vec<String>, Config) {
     translated(&[("haproxy.cfg", text)])
@@ -220,24 +220,192 @@ fn what_is_no_http_and_what_has_no_counterpart_is_named() {
     );
     let expected = ["^/db$ [] 503", "/ [] web"];
     assert_eq!(routes(&config.sites[0], &config), expected, "{text}");
-    for part in [
-        "frontend db",
-        "backend db",
-        "userlist",
-        "filter",
-        "%[req.hdr(host)]",
-        "db if",
-        "server-template",
-        "frontend other",
-    ] {
+    for part in ["frontend db", "backend db", "userlist", "filter", "%[req.hdr(host)]", "db if", "frontend other"] {
         assert!(left.iter().any(|left| left.contains(part)), "{part}: {left:#?}");
     }
     assert!(!text.contains("secret") && !text.contains(":81"), "{text}");
-    let error =
-        import::haproxy("haproxy.cfg", &super::Texts(vec![("haproxy.cfg", "bind :80\n")])).unwrap_err().to_string();
+    has(&text, &["servers = [\"http://app.internal:3000\", \"http://_http._tcp.b\"]"]);
+    let error = import::haproxy("haproxy.cfg", &super::Texts(vec![("haproxy.cfg", "bind :80\n")]), None)
+        .unwrap_err()
+        .to_string();
     assert!(error.starts_with("haproxy.cfg:1: ") && error.contains("begins with a section"), "{error}");
-    let error = import::haproxy("haproxy.cfg", &super::Texts(vec![("haproxy.cfg", "global\n  a \"b\n")])).unwrap_err();
+    let error =
+        import::haproxy("haproxy.cfg", &super::Texts(vec![("haproxy.cfg", "global\n  a \"b\n")]), None).unwrap_err();
     assert!(error.to_string().starts_with("haproxy.cfg:2: "), "{error}");
+}
+
+/// The names of the sites.
+fn names(config: &Config) -> Vec<String> {
+    config.sites.iter().map(|site| site.names.join(" ")).collect()
+}
+
+#[test]
+fn several_frontends_become_the_sites_of_one_server() {
+    let (text, left, config) = one(http(
+        "frontend plain\n  bind *:80\n  acl shop hdr(host) shop.example\n  use_backend shop if shop\n  default_backend www\n\
+         frontend secure\n  bind *:443 ssl crt /etc/a.pem\n  acl is_shop hdr(host) -i shop.example\n  use_backend shop if is_shop\n  default_backend www\n\
+         frontend docs\n  bind *:8443 ssl crt /etc/docs.pem\n  use_backend docs if { hdr(host) docs.example }\n\
+         listen internal\n  bind 127.0.0.1:9000\n  server a 127.0.0.1:3000\n\
+         frontend other\n  bind *:81\n  use_backend docs if { hdr(host) other.example }\n  default_backend docs\n\
+         frontend again\n  bind *:82\n  use_backend www if { hdr(host) docs.example }\n\
+         backend shop\n  server a 10.0.0.1:80\nbackend www\n  server a 10.0.0.2:80\nbackend docs\n  server a 10.0.0.3:80\n",
+    ));
+    assert_eq!(names(&config), ["", "shop.example", "docs.example"], "{text}");
+    for (site, expected) in config.sites.iter().zip([["/ [] www"], ["/ [] shop"], ["/ [] docs"]]) {
+        assert_eq!(routes(site, &config), expected, "{text}");
+    }
+    has(&text, &["listen = [\"http://:80\", \"https://:443\", \"https://:8443\"]", "tls-cert = \"/etc/docs.pem\""]);
+    // The first two are served without TLS, too; the third one has no address for that.
+    assert_eq!(text.matches("https-redirect = false").count(), 2, "{text}");
+    assert_eq!(left.len(), 3, "{left:#?}");
+    for (name, why) in [
+        ("listen internal", "at others only"),
+        ("frontend other", "answers other hosts"),
+        ("frontend again", "`docs.example`"),
+    ] {
+        let is_there = |left: &String| {
+            let how = format!("--frontend {}", name.split(' ').nth(1).unwrap());
+            left.contains(name) && left.contains(why) && left.contains(&how)
+        };
+        assert!(left.iter().any(is_there), "{name}: {left:#?}");
+    }
+    assert_eq!(config.upstreams.len(), 3, "the backends of frontends that are not served are not there: {text}");
+}
+
+#[test]
+fn one_frontend_is_translated_alone() {
+    const TEXT: &str = "defaults\n  mode http\n  timeout client 30s\nfrontend a\n  bind :80\n  default_backend a\n\
+         listen b\n  bind 127.0.0.1:9000\n  timeout client 5s\n  server b 127.0.0.1:3000\nbackend a\n  server a 10.0.0.1:80\n";
+    let alone = |name| import::haproxy("haproxy.cfg", &Texts(vec![("haproxy.cfg", TEXT)]), Some(name));
+    let b = alone("b").unwrap();
+    has(&b.text, &["listen = [\"127.0.0.1:9000\"]", "idle-timeout = \"5s\"", "servers = [\"http://127.0.0.1:3000\"]"]);
+    assert!(!b.text.contains("10.0.0.1") && b.left.is_empty(), "{}", b.text);
+    let error = alone("c").unwrap_err().to_string();
+    assert!(error.contains("`c`"), "{error}");
+}
+
+#[test]
+fn rates_of_some_requests_and_of_other_tables_become_limits() {
+    let (text, left, config) = one(http(
+        "frontend www\n  bind :80\n  acl api path_beg /api/\n  acl fast sc_http_req_rate(1) gt 30\n\
+           http-request track-sc0 src table addresses\n  http-request track-sc1 hdr(X-Key) table keys if api\n\
+           http-request deny deny_status 429 if { sc0_http_req_rate(addresses) gt 600 }\n  http-request deny if fast\n\
+           tcp-request connection track-sc2 src\n  tcp-request connection reject if { sc2_conn_cur ge 21 }\n\
+           stick-table type ip size 1m store conn_cur\n\
+           use_backend v2 if { path_beg /api/v2/ }\n  use_backend api if api\n  default_backend www\n\
+         backend addresses\n  stick-table type ip size 1m expire 60s store http_req_rate(60s)\n\
+         backend keys\n  stick-table type string len 32 size 1m expire 10s store conn_cur,http_req_rate(10s)\n\
+         backend v2\n  server a 10.0.0.1:80\nbackend api\n  server a 10.0.0.2:80\nbackend www\n  server a 10.0.0.3:80\n",
+    ));
+    let by_key = "limit = { rate = \"3/s\", burst = 30, by = \"header X-Key\" }";
+    has(&text, &["limit = { rate = \"10/s\", burst = 600 }", by_key, "connections-per-client = 20"]);
+    assert_eq!(routes(&config.sites[0], &config), ["/api/v2/ [] v2", "/api/ [] api", "/ [] www"], "{text}");
+    let limited: Vec<bool> = text.split("[[site.route]]").skip(1).map(|route| route.contains(by_key)).collect();
+    assert_eq!(limited, [true, true, false], "{text}");
+    assert_eq!(left, Vec::<String>::new(), "{text}");
+    // A limit for other requests than those of a route gets a route of its own; one that fits to no route is named.
+    let (text, left, config) = one(http(
+        "frontend www\n  bind :80\n  stick-table type ip size 1m store http_req_rate(1s)\n  http-request track-sc0 src\n\
+           http-request deny if { path_beg /login } { sc_http_req_rate(0) gt 5 }\n\
+           http-request deny if { hdr(host) a.example } { sc_http_req_rate(0) gt 9 }\n\
+           http-request deny if { hdr(host) b.example } { path_beg /b } { sc_http_req_rate(0) gt 7 }\n\
+           use_backend shop if { path_reg ^/shop }\n  default_backend www\n\
+         backend www\n  server a 10.0.0.1:80\nbackend shop\n  server a 10.0.0.2:80\n",
+    ));
+    assert_eq!(names(&config), ["", "a.example", "b.example"], "{text}");
+    assert_eq!(routes(&config.sites[0], &config), ["^/shop [] shop", "^/login [] www", "/ [] www"], "{text}");
+    assert_eq!(routes(&config.sites[1], &config), ["^/shop [] shop", "^/login [] www", "/ [] www"], "{text}");
+    assert_eq!(
+        routes(&config.sites[2], &config),
+        ["^/shop [] shop", "^/login [] www", "^/b [] www", "/ [] www"],
+        "{text}"
+    );
+    assert!(left.is_empty(), "{left:#?}");
+    let (_, left, _) = one(http(
+        "frontend www\n  bind :80\n  stick-table type ip size 1m store http_req_rate(1s)\n  http-request track-sc0 src\n\
+           http-request deny if { path_beg /login } { sc_http_req_rate(0) gt 5 }\n  http-request deny if { sc_http_req_rate(1) gt 5 }\n\
+           use_backend shop if { path_reg ^/shop }\nbackend shop\n  server a 10.0.0.2:80\n",
+    ));
+    assert!(left.len() == 2 && left.iter().all(|left| left.contains("sc_http_req_rate")), "{left:#?}");
+}
+
+#[test]
+fn maps_and_lists_are_read() {
+    let text = http(
+        "frontend www\n  bind :80\n  http-request deny if { src -f blocked.lst }\n\
+           http-request redirect location %[path,map_str(old.map)] code 301 if { path,map_str(old.map) -m found }\n\
+           use_backend %[path,map_beg(paths.map)] if { path,map_beg(paths.map) -m found }\n\
+           use_backend %[req.hdr(host),lower,map(hosts.map,www)]\n\
+         backend api\n  server a 10.0.0.1:80\nbackend static\n  server a 10.0.0.2:80\nbackend www\n  server a 10.0.0.3:80\n",
+    );
+    let (text, left, config) = translated(&[
+        ("haproxy.cfg", text),
+        ("blocked.lst", "# bad\n192.0.2.0/24\n\n198.51.100.7\n"),
+        ("old.map", "/old /new\n/sale /offers/2026\n"),
+        ("hosts.map", "# hosts\nAPI.example   api\nwww.example www\ngone.example missing\ncdn.example static\n"),
+        ("paths.map", "/s/ static\n/s/api/ api\n"),
+    ]);
+    assert_eq!(names(&config), ["", "api.example", "www.example", "gone.example", "cdn.example"], "{text}");
+    let before = ["/ [client 192.0.2.0/24|198.51.100.7/32] 403", "^/old$ [] redirect", "^/sale$ [] redirect"];
+    for (site, backend) in config.sites.iter().zip(["/ [] www", "/ [] api", "/ [] www", "/ [] 503", "/ [] static"]) {
+        let expected = [&before[..], &["/s/api/ [] api", "/s/ [] static", backend]].concat();
+        assert_eq!(routes(site, &config), expected, "{text}");
+    }
+    has(&text, &["redirect = \"/offers/2026\"\nredirect-status = 301"]);
+    assert!(left.len() == 1 && left[0].contains("`missing`"), "{left:#?}");
+}
+
+#[test]
+fn a_file_that_is_cut_anywhere_is_read_or_refused() {
+    let guide =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/from-haproxy.md")).unwrap();
+    let (_, block) = guide.split_once("```haproxy\n").unwrap();
+    let shop = block.split_once("```").unwrap().0;
+    let more = "  http-request redirect location %[path,map(a.map)] if { path,map(a.map) -m found }\n  \
+         use_backend %[req.hdr(host),lower,map_dom(a.map,web)] if { src -f a.map } !{ sc0_http_req_rate(web) gt 3 }\n  \
+         http-request deny if { sc_http_req_rate(0,web) ge 3 } { path /a }\n  errorfiles shop 404\n\
+         http-errors shop\n  errorfile 404 /a\nbackend web\n  stick-table type ip store conn_cur,http_req_rate(1s)\n";
+    let text: &'static str = shop.replace("  default_backend web\n", &format!("  default_backend web\n{more}")).leak();
+    for end in (0..=text.len()).filter(|end| text.is_char_boundary(*end)) {
+        let files = Texts(vec![("haproxy.cfg", &text[..end]), ("a.map", "/a b\n192.0.2.1\n")]);
+        let _ = import::haproxy("haproxy.cfg", &files, None);
+    }
+    // A word that is missing anywhere.
+    let words: Vec<&str> = text.split_inclusive([' ', ',', '(', ')']).collect();
+    for left_out in 0..words.len() {
+        let without: String =
+            words.iter().enumerate().filter(|(at, _)| *at != left_out).map(|(_, word)| *word).collect();
+        let files = Texts(vec![("haproxy.cfg", without.leak()), ("a.map", "/a b\n192.0.2.1\n")]);
+        let _ = import::haproxy("haproxy.cfg", &files, None);
+    }
+}
+
+#[test]
+fn error_files_are_pages_of_the_sites_of_a_frontend() {
+    let (text, left, config) = one(http(
+        "  errorfile 503 /etc/haproxy/errors/503.http\n  errorfile 408 /dev/null\n\
+         http-errors shop\n  errorfile 404 /etc/shop/404.http\n  errorfile 500 /etc/shop/500.http\n\
+         frontend www\n  bind :80\n  errorfiles shop 404\n  errorfile 503 /etc/haproxy/mine.http\n  default_backend web\n\
+         backend web\n  errorfile 502 /etc/haproxy/502.http\n  server a 10.0.0.1:80\n",
+    ));
+    let site = &config.sites[0];
+    let pages: Vec<_> = site.error_pages.iter().map(|it| (it.statuses.0, it.page.clone())).collect();
+    let file = |name: &str| PageSource::File(name.into());
+    assert_eq!(
+        pages,
+        [
+            (404, file("/etc/shop/404.http")),
+            (502, file("/etc/haproxy/mine.http")),
+            (503, file("/etc/haproxy/mine.http"))
+        ],
+        "{text}"
+    );
+    assert!(!site.routes[0].replaces_errors, "the backend's own errors stay: {text}");
+    assert_eq!(left.len(), 2, "{left:#?}");
+    assert!(
+        left.iter().any(|left| left.contains("/dev/null")) && left.iter().any(|left| left.contains("502")),
+        "{left:#?}"
+    );
 }
 
 #[test]
@@ -247,16 +415,26 @@ fn the_shop_of_the_guide() {
     let (_, block) = guide.split_once("```haproxy\n").unwrap();
     let block = block.split_once("```").unwrap().0.to_owned().leak();
     let (text, left, config) = one(block);
-    // Servers from a template are not translated, which is said.
     let expected = [
         "^/admin [unless client 10.0.0.0/8] 403",
         "^/summer$ [] redirect",
         "/api/ [] api",
-        "/search/ [] 503",
+        "/search/ [] search",
         "/ [] web",
     ];
     assert_eq!(routes(&config.sites[0], &config), expected, "{text}");
-    has(&text, &["balance = \"hash header X-Account\"", "sticky = \"server\"", "hash-bound = \"150%\""]);
+    has(
+        &text,
+        &[
+            "resolver = [\"10.0.0.53:53\"]",
+            "servers = [\"http://_http._tcp.search.internal\"]",
+            "proxy-protocol = [\"10.0.9.1\"]",
+            "limit = { rate = \"40/s\", burst = 40 }",
+            "balance = \"hash header X-Account\"",
+            "sticky = \"server\"",
+            "hash-bound = \"150%\"",
+        ],
+    );
     assert!(!text.contains("CLOSED"), "{text}");
-    assert!(left.iter().any(|left| left.contains("sc_http_req_rate")), "{left:#?}");
+    assert!(!left.iter().any(|left| left.contains("sc_http_req_rate")), "{left:#?}");
 }

@@ -132,6 +132,7 @@ fn a_server_is_taken_out_and_in_while_the_gateway_runs() {
     gateway.change(servers[1], &json!({ "keep": false }));
     gateway.reload();
     assert_eq!(gateway.four().matches('b').count(), 2);
+    assert_eq!(stays(), "aaaa", "the cookie of before the reloads still names its server");
 
     let denied = format!("PATCH /api/upstreams/app/{} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n", servers[0]);
     assert_eq!(exchange(TcpStream::connect(gateway.admin).unwrap(), &denied).0, 401);

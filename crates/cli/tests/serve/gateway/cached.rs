@@ -209,6 +209,32 @@ fn a_stale_response_answers_where_the_origin_fails_or_while_it_is_asked() {
 }
 
 #[test]
+fn a_renewal_waits_in_a_class_of_its_own_behind_what_clients_ask_for() {
+    let classes = "[[class]]\nname = \"gold\"\n[[class]]\nname = \"plain\"\n[[class]]\nname = \"renewals\"\n\
+         [[rule]]\nclass = \"gold\"\npath = \"/gold\"\n[[rule]]\nclass = \"plain\"\n\
+         [admission]\nshare = \"strict\"\nslots = 1\n";
+    let gateway = gateway("revalidation-class = \"renewals\"\n", classes);
+    let stream = gateway.ask("/gold/page", "");
+    reply(gateway.origin.next(), "cache-control: max-age=0, stale-while-revalidate=60\r\netag: \"1\"\r\n", "old");
+    read(stream);
+    let held = gateway.ask("/held", "");
+    let asked = gateway.origin.next();
+    // The hit needs no slot. Its renewal does, and so does a miss, each in its own class.
+    assert_says(&read(gateway.ask("/gold/page", "")), "old", "hit; ttl=");
+    gateway.wait_for_waiting("renewals", 1);
+    let plain = gateway.ask("/plain", "");
+    gateway.wait_for_waiting("plain", 1);
+    let gold = gateway.ask("/gold/other", "");
+    gateway.wait_for_waiting("gold", 1);
+    asked.answer(b"x");
+    let order: Vec<_> = (0..3).map(|_| gateway.origin.answer("x")).collect();
+    assert_eq!(order, ["/gold/other", "/plain", "/gold/page"]);
+    for stream in [held, plain, gold] {
+        assert!(read(stream).starts_with("HTTP/1.1 200 "));
+    }
+}
+
+#[test]
 fn a_busy_site_is_spared_by_stale_responses_where_the_route_says_so() {
     let classes = "[[class]]\nname = \"plain\"\nqueue = 1\n[admission]\nslots = 1\n";
     let gateway = gateway("stale-when-busy = true\n", classes);

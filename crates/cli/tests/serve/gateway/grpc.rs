@@ -188,6 +188,30 @@ fn calls_of_all_kinds_pass_without_a_setting_for_them() {
 }
 
 #[test]
+fn checks_find_a_server_that_reads_no_http1() {
+    // A port that was free a moment ago: the server comes later.
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("serpent.toml");
+    // To a GET, the library answers with an error of its own.
+    let text = format!(
+        "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nworkers = 1\n[uplink]\nrate = \"off\"\n\
+         [[upstream]]\nname = \"app\"\nservers = [\"http://{address}\"]\n\
+         active = {{ path = \"/\", every = \"100ms\", statuses = \"200-499\", fall = 1, rise = 1 }}\n\
+         [[site]]\n[[site.route]]\npath = \"/\"\nupstream = \"app\"\n"
+    );
+    fs::write(&file, text).unwrap();
+    let (_serpent, admin) = start(&file);
+    let is_well = |well: u8| {
+        let server = format!("upstream=\"app\",server=\"{address}\",class=\"\"");
+        wait_for_metric(admin, &format!("serpent_upstream_healthy{{{server}}} {well}"));
+    };
+    is_well(0);
+    let Some(_server) = Program::start(&["server", &address.to_string()]) else { return };
+    is_well(1);
+}
+
+#[test]
 fn calls_pass_over_tls_on_both_sides() {
     let folder = tempfile::tempdir().unwrap();
     let (chain, key) = certificate(folder.path(), "localhost", &["localhost"]);

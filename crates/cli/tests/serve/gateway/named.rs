@@ -73,3 +73,62 @@ fn servers_of_a_service_come_and_go_with_its_records() {
     );
     assert!(shown["names"][0]["problem"].is_string() && shown["look_ups_failed"].as_u64().unwrap() >= 2, "{shown}");
 }
+
+/// A made-up application behind uwsgi, which answers every request with its name.
+fn application(name: &'static str, address: SocketAddr) -> SocketAddr {
+    let listener = std::net::TcpListener::bind(address).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut head = [0; 4];
+            let _ = stream.read_exact(&mut head);
+            let mut variables = vec![0; usize::from(u16::from_le_bytes([head[1], head[2]]))];
+            let _ = stream.read_exact(&mut variables);
+            let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n\r\n{name}").as_bytes());
+        }
+    });
+    address
+}
+
+#[test]
+fn an_application_is_followed_by_its_name() {
+    let first = application("first", "127.0.0.1:0".parse().unwrap());
+    application("second", format!("127.0.0.2:{}", first.port()).parse().unwrap());
+    let name_server = NameServer::start(vec![dns::address("app.test", 1, "127.0.0.1")]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("serpent.toml");
+    let text = format!(
+        "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nworkers = 1\nresolver = [\"{}\"]\n[uplink]\nrate = \"off\"\n\
+         [[site]]\n[[site.route]]\npath = \"/\"\nuwsgi = \"app.test:{}\"\n",
+        name_server.address,
+        first.port()
+    );
+    fs::write(&file, text).unwrap();
+    let (serpent, _) = start(&file);
+    let ask = || {
+        let mut stream = serpent.connect();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: shop.test\r\nconnection: close\r\n\r\n").unwrap();
+        all(stream)
+    };
+    let ends_with = |name: &str| {
+        let start = std::time::Instant::now();
+        loop {
+            let answer = ask();
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+            if answer.contains(name) {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "{answer}");
+        }
+    };
+    ends_with("first");
+    name_server.answers(Mode::Records(vec![dns::address("app.test", 1, "127.0.0.2")]));
+    ends_with("second");
+    name_server.answers(Mode::Fails);
+    let asked = name_server.asked();
+    while name_server.asked() == asked {
+        ends_with("second");
+    }
+    serpent.wait_for_stderr("`app.test` cannot be looked up");
+    ends_with("second");
+}

@@ -69,6 +69,8 @@ struct Passed {
     server: Arc<str>,
     /// After a 101: the connection, which carries the new protocol from now on.
     upgraded: Option<Box<Upgraded>>,
+    /// How many servers were asked.
+    attempts: u32,
 }
 
 /// No server has answered in a way that the client can get.
@@ -76,6 +78,8 @@ struct NotPassed {
     status: StatusCode,
     /// The server that began to answer.
     server: Option<Arc<str>>,
+    /// How many servers were asked.
+    attempts: u32,
 }
 
 /// Passes the request on, and the answer back.
@@ -115,8 +119,9 @@ pub(super) async fn answer(
         slot => pin!(pass_streamed(passing, slot)).await?,
     };
     match passed {
-        Ok(Passed { response, server, upgraded }) => {
+        Ok(Passed { response, server, upgraded, attempts }) => {
             request.record.server = Some(server);
+            request.record.attempts = attempts;
             if let Some(upgraded) = upgraded {
                 let idle = origin.times.map(|times| times.idle);
                 if let Some(from_client) = request.websocket.take() {
@@ -130,8 +135,9 @@ pub(super) async fn answer(
             }
             Ok(response)
         }
-        Err(NotPassed { status, server }) => {
+        Err(NotPassed { status, server, attempts }) => {
             request.record.server = server;
+            request.record.attempts = attempts;
             Err(status.into())
         }
     }
@@ -182,9 +188,11 @@ async fn pass_streamed(passing: Passing, mut slot: Option<Slot>) -> Result<Resul
     let Passing { pools, prepared, interims, second, mut presence, pulse, .. } = passing;
     let mut send = |interim| interims.send(interim);
     let mut slots = || second.take();
-    let answer = match presence.during(pin!(pools.pass_hedged(prepared, &mut send, &mut slots))).await? {
+    let upstream::Passed { answered, attempts } =
+        presence.during(pin!(pools.pass_hedged(prepared, &mut send, &mut slots))).await?;
+    let answer = match answered {
         Ok(answer) => answer,
-        Err(error) => return Ok(Err(NotPassed { status: give_up(slot, &error), server: None })),
+        Err(error) => return Ok(Err(NotPassed { status: give_up(slot, &error), server: None, attempts })),
     };
     if let Some(slot) = &mut slot {
         let failed = GrpcStatus::of(answer.response.headers()).is_some_and(GrpcStatus::is_of_server);
@@ -192,7 +200,7 @@ async fn pass_streamed(passing: Passing, mut slot: Option<Slot>) -> Result<Resul
     }
     let response =
         answer.response.map(|body| AnswerBody::Upstream(Box::new(Holding::new(body, slot, presence, pulse))));
-    Ok(Ok(Passed { response, server: answer.server, upgraded: answer.upgraded }))
+    Ok(Ok(Passed { response, server: answer.server, upgraded: answer.upgraded, attempts }))
 }
 
 /// Keeps the response here until its client takes it, so that a slow client holds no slot. The site works on the request whether
@@ -206,9 +214,11 @@ fn pass_buffered(
     let Passing { pools, prepared, interims, second, is_head, pulse, .. } = passing;
     Outliving::new(async move {
         let mut slots = || second.take();
-        let answer = match pools.pass_hedged(prepared, &mut |interim| interims.send(interim), &mut slots).await {
+        let upstream::Passed { answered, attempts } =
+            pools.pass_hedged(prepared, &mut |interim| interims.send(interim), &mut slots).await;
+        let answer = match answered {
             Ok(answer) => answer,
-            Err(error) => return Err(NotPassed { status: give_up(Some(slot), &error), server: None }),
+            Err(error) => return Err(NotPassed { status: give_up(Some(slot), &error), server: None, attempts }),
         };
         let upstream::Answer { response, server, upgraded } = answer;
         let (head, body) = response.into_parts();
@@ -225,7 +235,7 @@ fn pass_buffered(
                 }
                 Err(error) => {
                     let error = UpstreamError::of_body(error);
-                    return Err(NotPassed { status: give_up(Some(slot), &error), server: Some(server) });
+                    return Err(NotPassed { status: give_up(Some(slot), &error), server: Some(server), attempts });
                 }
             }
         } else {
@@ -246,7 +256,7 @@ fn pass_buffered(
             });
             AnswerBody::Relayed(relayed)
         };
-        Ok(Passed { response: Response::from_parts(head, body), server, upgraded })
+        Ok(Passed { response: Response::from_parts(head, body), server, upgraded, attempts })
     })
 }
 

@@ -1,7 +1,5 @@
-//! Names of servers, looked up in DNS: addresses (A, AAAA) and services (SRV), for as long as their records say.
-//!
-//! The settings of the system, or the name servers of the configuration, are read for each look-up. So changes of
-//! `/etc/resolv.conf` and `/etc/hosts` take effect without a reload, and no state lives between look-ups.
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 
 use std::{
     io,
@@ -20,7 +18,7 @@ use hickory_resolver::{
 use tokio::task::JoinSet;
 
 /// Most servers of one name. More than that are left out.
-pub(crate) const MOST_SERVERS: usize = 256;
+pub const MOST_SERVERS: usize = 256;
 
 /// Shortest and longest time between two look-ups of a name that was found.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -34,12 +32,13 @@ const ASK_AGAIN: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 2;
 
 /// Finds the servers of a name.
-pub(crate) type Resolver = Arc<dyn Fn(Question, Arc<[SocketAddr]>) -> LookUp + Send + Sync>;
-pub(crate) type LookUp = Pin<Box<dyn Future<Output = io::Result<Answer>> + Send>>;
+pub type Resolver = Arc<dyn Fn(Question, Arc<[SocketAddr]>) -> LookUp + Send + Sync>;
+/// A look-up under way.
+pub type LookUp = Pin<Box<dyn Future<Output = io::Result<Answer>> + Send>>;
 
 /// What is looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Question {
+pub enum Question {
     /// The addresses of a host; the port is given.
     Host(String, u16),
     /// The servers of a service, as in `_http._tcp.shop.internal`, with their ports, priorities and weights.
@@ -48,21 +47,22 @@ pub(crate) enum Question {
 
 /// The servers of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// The preferred ones first.
-    pub(crate) found: Vec<Found>,
+    pub found: Vec<Found>,
     /// How long the answer holds.
-    pub(crate) lasts: Duration,
+    pub lasts: Duration,
 }
 
 /// A server of a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Found {
+pub struct Found {
     /// That of a service; 0 for a host.
-    pub(crate) priority: u16,
-    pub(crate) address: SocketAddr,
+    pub priority: u16,
+    /// Where it listens.
+    pub address: SocketAddr,
     /// That of a service; `None` for a host.
-    pub(crate) weight: Option<u16>,
+    pub weight: Option<u16>,
 }
 
 impl Answer {
@@ -80,7 +80,7 @@ impl Answer {
 }
 
 /// Asks the name servers that are given, or those of the system with its own files.
-pub(crate) fn resolver() -> Resolver {
+pub fn resolver() -> Resolver {
     Arc::new(|question, servers| Box::pin(look_up(question, servers)))
 }
 

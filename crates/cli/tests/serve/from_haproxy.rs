@@ -232,7 +232,7 @@ fn a_shop_answers_as_it_did_behind_haproxy() {
     }
 }
 
-/// Two frontends, maps, a list, rates and an error file. `{0}` and so on stand for addresses and the folder.
+/// Two frontends, maps, a list, a rate and an error file. Words in capitals stand for addresses and the folder.
 const SEVERAL: &str = "defaults
   mode http
   timeout connect 5s
@@ -280,7 +280,9 @@ fn an_imported_configuration_of_several_frontends_answers_as_haproxy_does() {
     ] {
         fs::write(path(name), text).unwrap();
     }
-    let (theirs, ours) = ([free(), free()], [free(), free()]);
+    // Both are open at once, so they differ; and no other test takes one of them meanwhile.
+    let theirs = [(); 2].map(|()| TcpListener::bind("127.0.0.6:0").unwrap());
+    let theirs = theirs.map(|listener| listener.local_addr().unwrap());
     let text = replaced(
         SEVERAL.to_owned(),
         &[
@@ -290,7 +292,7 @@ fn an_imported_configuration_of_several_frontends_answers_as_haproxy_does() {
             ("API", named("api", "200 OK").to_string()),
             ("STATIC", named("static", "200 OK").to_string()),
             ("WWW", named("www", "200 OK").to_string()),
-            ("DOWN", free().to_string()),
+            ("DOWN", "127.0.0.1:1".to_owned()),
         ],
     );
     fs::write(path("haproxy.cfg"), text).unwrap();
@@ -299,10 +301,7 @@ fn an_imported_configuration_of_several_frontends_answers_as_haproxy_does() {
     assert!(said.lines().count() == 1 && said.contains("`missing`"), "{said}");
     let text = replaced(
         String::from_utf8(imported.stdout).unwrap(),
-        &[0, 1]
-            .map(|at| (theirs[at].to_string(), ours[at].to_string()))
-            .each_ref()
-            .map(|(old, new)| (&**old, new.clone())),
+        &[(&theirs[0].to_string(), "127.0.0.6:0".to_owned()), (&theirs[1].to_string(), "127.0.0.7:0".to_owned())],
     );
     fs::write(path("serpent.toml"), text).unwrap();
     let running =
@@ -313,7 +312,9 @@ fn an_imported_configuration_of_several_frontends_answers_as_haproxy_does() {
         assert!(start.elapsed() < PATIENCE, "HAProxy does not listen");
         std::thread::yield_now();
     }
-    let _serpent = Serpent::start(&["serve", "--config", &path("serpent.toml")]);
+    let serpent = Serpent::start(&["serve", "--config", &path("serpent.toml")]);
+    let ours: Vec<SocketAddr> =
+        serpent.urls.iter().map(|url| url.split_once("://").unwrap().1.parse().unwrap()).collect();
     // The status and the redirect, and the body where a server or the error file answers.
     let ask = |at: SocketAddr, host: &str, target: &str| {
         let output = Command::new("curl")

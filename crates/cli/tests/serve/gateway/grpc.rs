@@ -189,8 +189,8 @@ fn calls_of_all_kinds_pass_without_a_setting_for_them() {
 
 #[test]
 fn checks_find_a_server_that_reads_no_http1() {
-    // A port that was free a moment ago: the server comes later.
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // The server comes later, and no other test has this address.
+    let address = std::net::TcpListener::bind("127.0.0.5:0").unwrap().local_addr().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("serpent.toml");
     // To a GET, the library answers with an error of its own.

@@ -8,6 +8,7 @@ pub(crate) mod fastcgi;
 mod forward_auth;
 mod grpc;
 mod interim;
+mod line;
 pub(crate) mod named;
 mod programs;
 mod rules;

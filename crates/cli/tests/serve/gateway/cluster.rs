@@ -18,7 +18,7 @@ use super::*;
 const WINDOW: u32 = 6;
 
 /// Redis, with a socket in a folder; ended when dropped.
-struct Store {
+pub(super) struct Store {
     process: Option<Child>,
     folder: TempDir,
 }
@@ -100,7 +100,7 @@ impl Drop for Watched {
 
 impl Store {
     /// `None` if the program is missing.
-    fn start() -> Option<Self> {
+    pub fn start() -> Option<Self> {
         tool("redis-server")?;
         let mut store = Self { process: None, folder: tempfile::tempdir().unwrap() };
         store.restart();
@@ -108,25 +108,25 @@ impl Store {
     }
 
     /// Starts it, without any memory.
-    fn restart(&mut self) {
+    pub fn restart(&mut self) {
         let mut command = tool("redis-server").unwrap();
         command.args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]).arg(self.socket());
         let process = command.arg("--dir").arg(self.folder.path()).stdout(Stdio::null()).spawn().unwrap();
         self.process = Some(process);
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
             process.wait().unwrap();
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(self.process.as_ref().unwrap()), signal).unwrap();
     }
 
-    fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
     }
 }

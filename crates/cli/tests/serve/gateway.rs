@@ -13,6 +13,7 @@ pub(crate) mod named;
 mod programs;
 mod rules;
 mod slots;
+mod split;
 mod traces;
 mod tunnels;
 mod uwsgi;

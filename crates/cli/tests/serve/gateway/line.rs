@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{cluster::Store, *};
+use super::{super::webdriver::Browser, cluster::Store, *};
 
 /// The rate of the line in bits per second.
 const LINE: f64 = 8e6;
@@ -33,7 +33,9 @@ impl Gateway {
         let file = folder.path().join("serpent.toml");
         let config = format!(
             "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\nworkers = 1\n[uplink]\nrate = \"{LINE}bit\"\n\
-             line = \"one\"\n[cluster]\nstore = \"{store}\"\nsite = \"shop\"\n[[site]]\nroot = \".\"\n"
+             line = \"one\"\n[cluster]\nstore = \"{store}\"\nsite = \"shop\"\n\
+             [admission]\nslots = 6\n[[class]]\nname = \"gold\"\nobjective = {{ p99 = \"2s\" }}\n[[class]]\nname = \"plain\"\n\
+             [[rule]]\nclass = \"gold\"\npath = \"/picture*\"\n[[site]]\nroot = \".\"\n"
         );
         fs::write(&file, config).unwrap();
         let (serpent, admin) = start(&file);
@@ -161,4 +163,33 @@ fn two_gateways_send_at_the_rate_of_the_line_together() {
     println!("the whole line again after {took:.3?}");
     assert!(took < Duration::from_secs(3), "{took:?}");
     wait_for([&a], |[a]| a > FULL);
+}
+
+#[test]
+fn a_browser_shows_all_gateways_with_their_parts_on_one_page() {
+    let Some(store) = Store::start() else { return };
+    let Some(browser) = Browser::start() else { return };
+    let address = format!("unix://{}", store.socket().display());
+    let (a, b) = (Gateway::start(&address), Gateway::start(&address));
+    for gateway in [&a, &b] {
+        gateway.has("line_gateways", 2);
+        gateway.has("lease_gateways", 2);
+    }
+    browser.open(&format!("http://{}/cluster", a.admin));
+    let rows = "document.querySelectorAll('#gateways tr')";
+    let text = "document.getElementById('gateways').innerText";
+    browser.wait_for(&format!("{rows}.length === 2 && {text}.includes('(this one)')"));
+    browser.wait_for("document.getElementById('state').textContent === '2 gateways'");
+    browser.wait_for(
+        "[...document.querySelectorAll('#classes tr')].map((it) => it.cells[0].textContent).join() === 'gold,plain'",
+    );
+    browser.wait_for("document.getElementById('classes').innerText.includes('p99: not known (2.0 s)')");
+    // Downloads at the other gateway: it has the line, and the page of this one says so.
+    let downloads = Downloads::start(&b, 2);
+    browser.wait_for(&format!("{text}.includes('line: 7.96 of 7.96 Mbit/s')"));
+    browser.wait_for(&format!("{text}.includes('line: 0.01 of 7.96 Mbit/s')"));
+    drop(downloads);
+    b.serpent.signal(Signal::TERM);
+    browser.wait_for(&format!("{rows}.length === 1"));
+    assert_eq!(browser.errors(), Vec::<String>::new());
 }

@@ -96,6 +96,7 @@ fn as_json(config: &Config) -> String {
             "guard_stretch": uplink.guard_stretch,
             "utilisation": uplink.utilisation,
             "segment_overhead_bytes": uplink.segment_overhead_bytes,
+            "line": uplink.line,
         },
     });
     format!("{json:#}\n")

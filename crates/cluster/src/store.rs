@@ -75,9 +75,13 @@ impl Store {
     /// # Errors
     /// The store cannot be reached or refuses.
     pub async fn connect(&self, answer_timeout: Duration) -> Result<Connection, Error> {
-        let prefix = self.prefix();
+        self.connect_at(&self.prefix(), answer_timeout).await
+    }
+
+    /// Opens a connection for leases whose keys begin so.
+    async fn connect_at(&self, prefix: &str, answer_timeout: Duration) -> Result<Connection, Error> {
         let channels = [format!("{prefix}:to:{}", self.gateway), format!("{prefix}:all")];
-        self.connect_to(answer_timeout, &channels).await
+        self.connect_to(answer_timeout, prefix, &channels).await
     }
 
     /// Opens a connection on which notices come when a value has changed that the gateways have in common.
@@ -85,7 +89,17 @@ impl Store {
     /// # Errors
     /// The store cannot be reached or refuses.
     pub async fn connect_shared(&self, answer_timeout: Duration) -> Result<Connection, Error> {
-        self.connect_to(answer_timeout, &[format!("{}:shared", self.prefix())]).await
+        let prefix = self.prefix();
+        self.connect_to(answer_timeout, &prefix, &[format!("{prefix}:shared")]).await
+    }
+
+    /// Opens a connection for the leases of a line that several gateways of the site send through. They are apart from those
+    /// of the site's slots.
+    ///
+    /// # Errors
+    /// The store cannot be reached or refuses.
+    pub async fn connect_line(&self, line: &str, answer_timeout: Duration) -> Result<Connection, Error> {
+        self.connect_at(&format!("{}:line:{line}", self.prefix()), answer_timeout).await
     }
 
     /// The name of this gateway.
@@ -97,7 +111,12 @@ impl Store {
         format!("serpent:{{{}}}", self.site)
     }
 
-    async fn connect_to(&self, answer_timeout: Duration, channels: &[String]) -> Result<Connection, Error> {
+    async fn connect_to(
+        &self,
+        answer_timeout: Duration,
+        prefix: &str,
+        channels: &[String],
+    ) -> Result<Connection, Error> {
         let notices = Notices::default();
         let tell = notices.clone();
         let config = AsyncConnectionConfig::new()
@@ -109,7 +128,6 @@ impl Store {
                 }
                 Ok::<_, redis::aio::SendError>(())
             });
-        let prefix = self.prefix();
         let keys = ["gateways", "sums", "ends", "denied"].map(|key| format!("{prefix}:{key}"));
         let server = discovery::server(&self.address, &self.known, &keys[0]).await?;
         // Notices come on the same connection as answers, which the older protocol does not have.

@@ -9,11 +9,11 @@ use std::{
 use proptest::{prelude::*, test_runner::TestRunner};
 use scheduler::{
     Instant,
-    lease::{Ask, CellAsk, CellSettings, ClassSettings, Demand, Division, GatewayId, Ledger, Tally},
+    lease::{Ask, CellAsk, CellSettings, ClassSettings, Demand, Division, GatewayId, Ledger, Reply, Tally},
 };
 use tempfile::TempDir;
 
-use crate::{CellName, Error, Shared, Spent, Store, Trust, message::decode, message::encode};
+use crate::{CellName, Connection, Error, Shared, Spent, Store, Trust, message::decode, message::encode};
 
 const LEASE: Duration = Duration::from_secs(1);
 
@@ -169,6 +169,54 @@ async fn same(
         *holds = [answer.cells[0].slots, answer.cells[1].slots];
     }
     Ok(())
+}
+
+/// The store's clock is a wall clock. One that goes back must not give leases a longer life at the store than at the
+/// gateways, and one that jumps ahead must not end them early.
+#[test]
+fn a_clock_of_the_store_that_jumps_grants_nothing_twice() {
+    let Some(server) = Server::start() else { return };
+    runtime().block_on(async {
+        const LEASE_US: u64 = 1_000_000;
+        let (settings, names) = cells(Division::Weighted, 12);
+        let (settings, names) = (&settings[..1], &names[..1]);
+        let mut a = server.connect("jumps", "a").await;
+        let mut b = server.connect("jumps", "b").await;
+        // Asks at a time of the store's clock, with what it holds and all that it could use.
+        let ask = async |(gateway, connection): (&str, &mut Connection), had: &Reply, now_us: u64| {
+            let holds = had.cells.first().map_or(0, |cell| cell.slots);
+            let waiting = Demand { running: 0, waiting: 30 };
+            let demands = vec![waiting, Demand::default(), Demand::default()];
+            let cells = vec![CellAsk { window: 12, holds, demands, ..CellAsk::default() }];
+            let ask = Ask { seen: had.number, gateways: 2, linger_ns: 0, cells };
+            let now = now_us.to_string();
+            let json = encode(&ask, 1, settings, names);
+            let answer = connection.call("serpent_1_ask", &[gateway, &LEASE_US.to_string(), &json, &now]).await;
+            decode(&answer.expect("an answer")).expect("an answer of ours")
+        };
+        let none = Reply::default();
+        let mut now_us = 5_000 * LEASE_US;
+        let mut of_a = ask(("a", &mut a), &none, now_us).await;
+        // No lease of before is heard of, so all slots are granted.
+        now_us += LEASE_US / 2;
+        of_a = ask(("a", &mut a), &of_a, now_us).await;
+        assert_eq!(of_a.cells[0].slots, 12);
+        // An hour back: the lease is still in force, and ends a lease's time after it was granted.
+        now_us -= 3_600 * LEASE_US;
+        let of_b = ask(("b", &mut b), &none, now_us).await;
+        assert_eq!(of_b.cells[0].slots, 0, "the other gateway has them all");
+        now_us += LEASE_US * 9 / 10;
+        assert_eq!(ask(("b", &mut b), &of_b, now_us).await.cells[0].slots, 0);
+        now_us += LEASE_US / 5;
+        let of_b = ask(("b", &mut b), &of_b, now_us).await;
+        assert_eq!(of_b.cells[0].slots, 12, "it has ended");
+        // An hour ahead: nobody asked for so long by that clock, but the lease may be in force.
+        now_us += 3_600 * LEASE_US;
+        let of_a = ask(("a", &mut a), &none, now_us).await;
+        assert!(of_a.cells[0].slots <= 6, "its equal part at most, until leases of before have ended: {of_a:?}");
+        let of_b = ask(("b", &mut b), &of_b, now_us + 1).await;
+        assert!(of_a.cells[0].slots + of_b.cells[0].slots <= 12, "{of_a:?} {of_b:?}");
+    });
 }
 
 fn one_waits(settings: &[CellSettings]) -> Ask {

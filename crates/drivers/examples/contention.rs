@@ -36,6 +36,7 @@ fn uplink() -> Uplink {
         rate: UplinkRate::Given("1000gbit".parse().expect("a rate")),
         order: Order::Srpt,
         enforce: Enforce::Server,
+        line: None,
         cutoffs: Cutoffs::Learned,
         guard_stretch: None,
         utilisation: Some(1.0),

@@ -155,6 +155,9 @@ pub struct UplinkConfig {
     pub order: Order,
     /// The part of the system that keeps the order.
     pub enforce: Enforce,
+    /// The line that several gateways send through, by its name: this one has a part of the rate, by leases. Only with a given
+    /// rate that this process enforces.
+    pub line: Option<String>,
     /// The cutoff of `quick-fix` between small and large responses.
     pub cutoffs: Cutoffs,
     /// Largest response time of a response, as a multiple of the time it would have had under fair sharing, before it

@@ -4,6 +4,7 @@
 pub mod admission;
 mod alarm;
 mod config;
+mod lease;
 pub mod uplink;
 mod wakers;
 
@@ -11,3 +12,4 @@ pub use self::config::{
     Adjustment, AdmissionConfig, Classes, Cutoffs, Enforce, KeepRate, NamedClass, ProbeConfig, ResourceConfig,
     UplinkConfig, UplinkRate,
 };
+pub use self::lease::{CellNames, LeaseAsk};

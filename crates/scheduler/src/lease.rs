@@ -30,6 +30,7 @@
 mod divide;
 mod holder;
 mod ledger;
+mod line;
 mod member;
 
 use alloc::vec::Vec;
@@ -37,6 +38,7 @@ use alloc::vec::Vec;
 pub use self::{
     holder::{Holder, Times},
     ledger::{GatewayId, Ledger, Notice},
+    line::{Line, PARTS, Seen},
     member::{Cell, Member, cells},
 };
 use crate::{class::Class, share::Policy};

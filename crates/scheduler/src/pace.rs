@@ -1,4 +1,4 @@
-//! The rate of the pacer: found, or given and corrected.
+//! The rate of the pacer: found, given and corrected, or leased.
 
 mod finder;
 
@@ -7,6 +7,7 @@ use core::time::Duration;
 pub use self::finder::Finder;
 use crate::{
     correction::{Correction, Doubt},
+    lease::Line,
     round_trips::{Load, RttKind},
     time::Instant,
     units::Rate,
@@ -19,6 +20,29 @@ pub enum Pace {
     Found(Finder),
     /// The rate is given, and is corrected.
     Given(Correction),
+    /// Several gateways send through one line, and this one has a part of its rate. Round trips correct nothing: the queue
+    /// that they meet is that of all gateways.
+    Leased(Leased),
+}
+
+/// A part of a line, and the rate that follows from it.
+#[derive(Clone, Debug)]
+pub struct Leased {
+    /// The part.
+    pub line: Line,
+    rate: Rate,
+}
+
+impl Leased {
+    /// Makes the pace of a gateway with this part.
+    pub fn new(now: Instant, line: Line) -> Self {
+        Self { rate: line.rate(now), line }
+    }
+
+    fn follow(&mut self, now: Instant) -> bool {
+        let before = core::mem::replace(&mut self.rate, self.line.rate(now));
+        before != self.rate
+    }
 }
 
 impl Pace {
@@ -27,13 +51,14 @@ impl Pace {
         match self {
             Self::Found(finder) => finder.rate(),
             Self::Given(correction) => Some(correction.rate()),
+            Self::Leased(leased) => Some(leased.rate),
         }
     }
 
     /// Whether a given rate cannot be true, by what was seen last.
     pub fn doubt(&self) -> Option<Doubt> {
         match self {
-            Self::Found(_) => None,
+            Self::Found(_) | Self::Leased(_) => None,
             Self::Given(correction) => correction.doubt(),
         }
     }
@@ -43,6 +68,7 @@ impl Pace {
         match self {
             Self::Found(finder) => finder.phase_name(),
             Self::Given(correction) => correction.phase_name(),
+            Self::Leased(_) => "leased",
         }
     }
 
@@ -51,6 +77,7 @@ impl Pace {
         match self {
             Self::Found(finder) => finder.queue(now),
             Self::Given(correction) => correction.queue(now),
+            Self::Leased(_) => None,
         }
     }
 
@@ -60,6 +87,7 @@ impl Pace {
         match self {
             Self::Found(finder) => finder.handle_round_trip(now, path, rtt_ns, kind, load),
             Self::Given(correction) => correction.handle_round_trip(now, path, rtt_ns, kind, load),
+            Self::Leased(_) => {}
         }
     }
 
@@ -69,6 +97,7 @@ impl Pace {
         match self {
             Self::Found(finder) => finder.handle_turn(now, load),
             Self::Given(correction) => correction.handle_turn(now, load),
+            Self::Leased(leased) => leased.follow(now),
         }
     }
 }

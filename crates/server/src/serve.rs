@@ -286,8 +286,11 @@ impl Handle {
 }
 
 impl Inner {
-    fn reload(&self, config: Config) -> Result<(), StartError> {
+    fn reload(&self, mut config: Config) -> Result<(), StartError> {
         let state = &self.state;
+        if state.cluster.is_none() && config.uplink.line.take().is_some() {
+            tracing::warn!("`uplink.line` takes effect at the next start: there was no `[cluster]` at this one");
+        }
         // One at a time. What takes long is done without the lock on what is listened on: a stop does not wait for it.
         let changing = state.changing.lock();
         let (workers, cache_config) = {

@@ -22,7 +22,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    cluster::{hold_leases, leave, share_limits, share_values},
+    cluster::{hold_leases, hold_line, leave, share_limits, share_values},
     connection::{Connection, Ends, TlsFacts},
     gate::{Gate, ReadFairness},
     http::{self, http1::Protocol, pools::WorkerPools},
@@ -92,6 +92,8 @@ async fn work(
         }));
         let leases = state.clone();
         tokio::spawn(keep_running("leases", restarts.clone(), move || hold_leases(leases.clone())));
+        let line = state.clone();
+        tokio::spawn(keep_running("the line", restarts.clone(), move || hold_line(line.clone())));
         let limits = state.clone();
         tokio::spawn(keep_running("limits", restarts.clone(), move || share_limits(limits.clone())));
         let values = state.clone();

@@ -93,6 +93,7 @@ fn config(rate: &str, order: Order) -> UplinkConfig {
         rate: UplinkRate::Given(rate.parse().unwrap()),
         order,
         enforce: Enforce::Server,
+        line: None,
         cutoffs: Cutoffs::Learned,
         guard_stretch: None,
         utilisation: Some(1.0),

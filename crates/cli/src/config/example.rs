@@ -69,7 +69,7 @@ fn collect(table: &DeTable<'_>, text: &str, path: &mut Vec<String>, settings: &m
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::raw::SECTIONS;
+    use crate::config::schema::every;
 
     #[test]
     fn every_scalar_setting_has_an_example() {
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(value(&["class", "order"]), Some("\"adaptive\""));
         assert_eq!(value(&["site", "files", "listing"]), Some("false"));
         assert_eq!(value(&["site", "tls-key"]), Some("\"shop.key\""));
-        let settings = SECTIONS.iter().flat_map(|section| section.settings);
+        let settings = every().flat_map(|section| section.settings);
         let scalars = settings.filter(|(_, kind)| kind.contains("Setting") || kind.contains("bool"));
         let missing = scalars.map(|(name, _)| name.replace('_', "-")).filter(|name| value(&[name]).is_none());
         assert_eq!(missing.collect::<Vec<_>>(), ["p50", "p90", "p95", "p999"], "`p99` is the example of all");

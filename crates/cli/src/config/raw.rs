@@ -1,10 +1,13 @@
 //! Stage one: the sections of the file and their settings, by shape only; stage two (`resolve`) reads the values.
 
+mod upstreams;
+
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use toml::Spanned;
 
+pub use self::upstreams::{RawActive, RawOutliers, RawPassive, RawServer, RawSticky, RawUpstream, RawWorkers};
 use super::section::{Section, sections};
 use super::written::{
     FileOrTable, OnOrTable, OrOff, OrText, Pairs, RawCacheControl, RawCutoffs, RawExpires, Setting, TextOr, Values,
@@ -12,6 +15,7 @@ use super::written::{
 };
 
 sections! {
+    THESE
     /// The whole file.
     Raw {
         #[serde(deserialize_with = "one_or_more")]
@@ -61,6 +65,7 @@ sections! {
         device: Setting,
         keep: Setting,
         share: Setting,
+        line: Setting,
     }
 
     /// `[limits]`
@@ -384,92 +389,6 @@ sections! {
         max_running: Setting,
     }
 
-    /// `[[upstream]]`
-    RawUpstream {
-        name: Setting,
-        #[serde(deserialize_with = "one_or_more")]
-        servers: Option<Vec<Spanned<TextOr<RawServer>>>>,
-        balance: Setting,
-        hash_bound: Setting,
-        sticky: Option<Spanned<TextOr<RawSticky>>>,
-        slow_start: Setting,
-        connect_timeout: Setting,
-        idle_timeout: Setting,
-        total_timeout: Setting,
-        keep_connections: Setting,
-        keep_for: Setting,
-        max_connections: Setting,
-        max_requests: Setting,
-        retries: Setting,
-        #[serde(deserialize_with = "one_or_more")]
-        retry_statuses: Option<Vec<Spanned<Written>>>,
-        retry_budget: Setting,
-        hedge: Setting,
-        hedge_budget: Setting,
-        response_head: Setting,
-        proxy_protocol: Setting,
-        tls_ca: Setting,
-        tls_name: Setting,
-        tls_cert: Setting,
-        tls_key: Setting,
-        tls_verify: Option<Spanned<bool>>,
-        passive: RawPassive,
-        active: Option<Spanned<RawActive>>,
-        outliers: Option<Spanned<RawOutliers>>,
-        workers: Option<Spanned<RawWorkers>>,
-    }
-
-    /// a server of an upstream
-    RawServer {
-        url: Setting,
-        weight: Setting,
-        priority: Setting,
-        backup: Option<Spanned<bool>>,
-    }
-
-    /// `sticky` of an upstream
-    RawSticky {
-        cookie: Setting,
-        secret: Setting,
-        lifetime: Setting,
-    }
-
-    /// `passive` of an upstream
-    RawPassive {
-        failures: Setting,
-        pause: Setting,
-    }
-
-    /// `active` of an upstream
-    RawActive {
-        path: Setting,
-        every: Setting,
-        timeout: Setting,
-        statuses: Setting,
-        rise: Setting,
-        fall: Setting,
-    }
-
-    /// `outliers` of an upstream
-    RawOutliers {
-        every: Setting,
-        requests: Setting,
-        errors: Setting,
-        slower: Setting,
-        pause: Setting,
-        most: Setting,
-    }
-
-    /// `[upstream.workers]`
-    RawWorkers {
-        command: Option<Spanned<Vec<Spanned<Written>>>>,
-        directory: Setting,
-        environment: Option<Pairs>,
-        processes: Setting,
-        start_timeout: Setting,
-        stop_timeout: Setting,
-    }
-
     /// `[[class]]`
     RawClass {
         name: Setting,
@@ -592,9 +511,10 @@ or_text! {
     RawCgi.program: "a directory or program, or a table with `program`",
     RawFastCgi.address: "the address of an application, or a table with `address`",
     RawUwsgi.address: "the address of an application, or a table with `address`",
-    RawServer.url: "a server as in \"http://10.0.0.1:3000\", or a table with `url`",
-    RawSticky.cookie: "the name of a cookie, or a table with `cookie`",
 }
 
 /// A resource of `[admission]`.
 pub type RawResource = WindowOrTable<RawWindow>;
+
+/// Every section, the top of the file first.
+pub const SECTIONS: &[&[Section]] = &[THESE, upstreams::THESE];

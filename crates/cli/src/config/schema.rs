@@ -34,7 +34,7 @@ impl Section {
     pub fn form(&self, setting: &str) -> Option<Form> {
         let (_, kind) = self.settings.iter().find(|(name, _)| name.replace('_', "-") == setting)?;
         let mut words = kind.split(|c: char| !c.is_alphanumeric());
-        Some(match words.find_map(|word| SECTIONS.iter().find(|section| section.name == word)) {
+        Some(match words.find_map(|word| every().find(|section| section.name == word)) {
             None => Form::Value,
             Some(section) if kind.starts_with("Vec") => Form::Tables(section),
             Some(section) if ["OrOff", "OnOrTable", "TextOr", "FileOrTable"].iter().any(|word| kind.contains(word)) => {
@@ -60,9 +60,14 @@ impl Section {
     }
 }
 
+/// Every section of the file.
+pub fn every() -> impl Iterator<Item = &'static Section> {
+    SECTIONS.iter().copied().flatten()
+}
+
 /// The settings outside of all tables.
 pub fn top() -> &'static Section {
-    &SECTIONS[0]
+    &SECTIONS[0][0]
 }
 
 /// The section at the end of a path of keys; `None` if there is none, or if its keys are free.
@@ -83,7 +88,7 @@ pub fn place_in(section: Option<&Section>) -> String {
 pub fn belongs(setting: &str) -> Option<String> {
     let (mut values, mut tables) = (Vec::new(), Vec::new());
     collect(setting, top(), &mut Vec::new(), &mut values, &mut tables);
-    values.sort_by_key(|section| SECTIONS.iter().position(|known| std::ptr::eq(known, *section)));
+    values.sort_by_key(|section| every().position(|known| std::ptr::eq(known, *section)));
     let is_of_top = values.first().is_some_and(|section| section.is_top());
     let values: Vec<_> = values.iter().filter(|section| !section.is_top()).map(|section| section.called()).collect();
     let mut said = Vec::new();

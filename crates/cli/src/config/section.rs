@@ -11,9 +11,9 @@ pub struct Section {
 }
 
 macro_rules! sections {
-    ($(#[doc = $doc:literal] $name:ident { $($(#[$field_attr:meta])* $field:ident: $type:ty,)* })*) => {
-        /// Every section.
-        pub const SECTIONS: &[Section] = &[$(Section {
+    ($all:ident $(#[doc = $doc:literal] $name:ident { $($(#[$field_attr:meta])* $field:ident: $type:ty,)* })*) => {
+        /// Every section of this file.
+        pub const $all: &[Section] = &[$(Section {
             name: stringify!($name),
             called: $doc,
             settings: &[$((stringify!($field), stringify!($type)),)*],

@@ -53,6 +53,7 @@ fn the_example_has_every_setting_and_says_the_defaults() {
         "keys",
         "session",
         "tracing.ca",
+        "uplink.line",
         "users",
         "site.access-log",
         "site.client-ca",

@@ -96,6 +96,7 @@ fn config(order: Order, rate: Rate, guard_stretch: Option<f64>) -> UplinkConfig 
         rate: UplinkRate::Given(rate),
         order,
         enforce: Enforce::Server,
+        line: None,
         cutoffs: Cutoffs::Given(vec![SMALL_BYTES]),
         guard_stretch,
         utilisation: Some(1.0),

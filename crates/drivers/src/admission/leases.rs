@@ -8,9 +8,9 @@ use scheduler::{
 use super::{
     driver::{AdmissionDriver, Core},
     handle::Admission,
-    membership::{LeaseAsk, Membership},
+    membership::Membership,
 };
-use crate::config::Classes;
+use crate::{config::Classes, lease::LeaseAsk};
 
 impl Admission {
     /// Makes this gateway one of several, which divide the windows of the site. From now on no request goes in beyond its

@@ -6,11 +6,14 @@ use scheduler::{
     Instant,
     admission::{self as machine, Settings},
     control::Method,
-    lease::{Ask, Cell, CellSettings, Member, Others, Reply, Times},
+    lease::{Cell, CellSettings, Member, Others, Reply, Times},
 };
 
 use super::windows::Windows;
-use crate::config::Classes;
+use crate::{
+    config::Classes,
+    lease::{CellNames, LeaseAsk},
+};
 
 /// Leases from a store, if the site has several gateways.
 #[derive(Debug)]
@@ -20,27 +23,6 @@ pub(super) struct Membership {
     due: Option<LeaseAsk>,
     /// By cell.
     names: Vec<CellNames>,
-}
-
-/// The names of a cell and of its classes, by which all gateways of a site know them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CellNames {
-    /// Of the cell.
-    pub cell: String,
-    /// Of the classes.
-    pub classes: Vec<Arc<str>>,
-}
-
-/// An ask to send to the store.
-#[derive(Clone, Debug)]
-pub struct LeaseAsk {
-    /// What is asked for.
-    pub ask: Ask,
-    /// The settings of the cells.
-    pub cells: Vec<CellSettings>,
-    /// Their names.
-    pub names: Vec<CellNames>,
-    pub(super) asked_at: Instant,
 }
 
 /// The leases of this gateway, for metrics.
@@ -86,7 +68,7 @@ impl Membership {
         self.member.observe(now, admission);
         let Some(ask) = self.member.poll_ask(now, admission) else { return false };
         let cells = self.member.cells().iter().map(|(_, settings)| settings.clone()).collect();
-        self.due = Some(LeaseAsk { ask, cells, names: self.names.clone(), asked_at: now });
+        self.due = Some(LeaseAsk { line: None, ask, cells, names: self.names.clone(), asked_at: now });
         true
     }
 

@@ -22,7 +22,7 @@ mod windows;
 
 pub use self::{
     handle::{Admission, Enter, Probe, ServiceTimes, Slot},
-    membership::{CellNames, LeaseAsk, LeaseStats},
+    membership::LeaseStats,
     request::{Arrival, Refused},
     settings::Contradiction,
     stats::{ResourceStats, Stats},

@@ -5,6 +5,7 @@
 
 mod groups;
 mod known;
+mod leases;
 mod telling;
 
 use std::{
@@ -23,22 +24,25 @@ use scheduler::{
     class::ClassId,
     correction::{Doubt, Load},
     estimate::RttKind,
-    pace::Pace,
+    pace::{Leased, Pace},
     priority::{GroupId, Priority},
     uplink::{ClassShare, Grant, Precedence, Settings},
 };
+use tokio::sync::Notify;
 
 pub use self::telling::Telling;
 use super::{
     classes::{self, ClassAt, ClassNumbers},
+    doubt::{self, Doubts},
     enforcement::{Enforcement, estimates_rate, settings, teller},
     error::UplinkError,
-    pace,
+    line, pace,
     teller::Teller,
 };
 use crate::{
     alarm::Alarm,
-    config::{Classes, Cutoffs, UplinkConfig, UplinkRate},
+    config::{Classes, Cutoffs, UplinkConfig},
+    lease::LeaseAsk,
     wakers::Wakers,
 };
 
@@ -50,8 +54,6 @@ const UNSENT_LIMIT_BYTES: u64 = 4096;
 
 /// The same in kernel mode for a connection with several streams. Streams can overtake only what is behind it.
 const KERNEL_UNSENT_LIMIT_BYTES: u64 = 16 * 1024;
-/// A doubt in the given rate is logged once in this time.
-const DOUBT_AGAIN_NS: u64 = 3_600_000_000_000;
 
 /// The driver of the one uplink of this process. Every gate and every flow has a handle on it.
 #[derive(Debug)]
@@ -72,6 +74,8 @@ pub struct Driver {
     given_up: AtomicU64,
     /// The number of the next group.
     groups: AtomicU64,
+    /// An ask for a part of the line is due.
+    line_asks: Notify,
     state: Mutex<DriverState>,
     alarm: Alarm,
 }
@@ -85,8 +89,9 @@ struct DriverState {
     machine: scheduler::Uplink,
     /// Decides the rate; `None` where the server does not pace.
     pace: Option<Pace>,
-    /// The last doubt in the given rate that was logged, and when.
-    said_doubt: Option<(Doubt, Instant)>,
+    /// An ask for a part of the line that was not fetched yet.
+    line_ask: Option<LeaseAsk>,
+    doubts: Doubts,
     /// By job.
     pending: Vec<PendingLeave>,
     armed_at: Option<Instant>,
@@ -131,6 +136,7 @@ impl Driver {
         let share = classes::share(config, classes)?;
         let teller = teller(config)?;
         let mut machine = scheduler::Uplink::new(settings(config));
+        let pace = pace::of(Instant::ORIGIN, config, share.as_ref());
         machine.handle_share(Instant::ORIGIN, share, &[]).map_err(UplinkError::Share)?;
         let classes = ClassNumbers::new(classes);
         let driver = Self {
@@ -143,12 +149,14 @@ impl Driver {
             stalled: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
             groups: AtomicU64::new(0),
+            line_asks: Notify::new(),
             state: Mutex::new(DriverState {
                 machine,
                 charged_before_bytes: vec![0; classes.names.len()],
                 classes,
-                pace: pace::of(config),
-                said_doubt: None,
+                pace,
+                line_ask: None,
+                doubts: Doubts::default(),
                 pending: Vec::new(),
                 armed_at: None,
                 learner: BandLearner::default(),
@@ -187,9 +195,11 @@ impl Driver {
                 state.handle_share(now, share, names)?;
             }
             state.learner = BandLearner::default();
-            let paced_by = |config: &UplinkConfig| (config.enforce, config.rate, config.utilisation);
-            if paced_by(&state.config) != paced_by(config) {
-                (state.pace, state.said_doubt) = (pace::of(config), None);
+            {
+                let state = &mut *state;
+                if pace::follow(&mut state.pace, now, &state.config, config, state.machine.share()) {
+                    state.doubts = Doubts::default();
+                }
             }
             state.config = config.clone();
             let rate = state.pace.as_ref().and_then(Pace::rate);
@@ -387,28 +397,11 @@ impl Driver {
         };
         wakers.wake();
         if self.unsaid_doubt.swap(false, Ordering::Relaxed) {
-            self.say_doubt();
-        }
-    }
-
-    /// Logs that the given rate cannot be true.
-    fn say_doubt(&self) {
-        let (doubt, given) = {
-            let state = self.state.lock();
-            (state.said_doubt, state.config.rate)
-        };
-        let UplinkRate::Given(given) = given else { return };
-        match doubt {
-            Some((Doubt::TooHigh, _)) => tracing::warn!(
-                %given,
-                "the uplink's rate is lower than given: a queue stands behind the server, where the order has no effect, \
-                 though it sends at nine tenths of that rate; give a lower rate or `auto`"
-            ),
-            Some((Doubt::TooLow, _)) => tracing::info!(
-                %given,
-                "the uplink's rate is higher than given: no queue shows though responses wait; give a higher rate or `auto`"
-            ),
-            None => {}
+            let (doubt, rate) = {
+                let state = self.state.lock();
+                (state.doubts.last(), state.config.rate)
+            };
+            doubt::say(doubt, rate);
         }
     }
 
@@ -484,7 +477,9 @@ impl Driver {
                 state.machine.handle_rate(now, rate);
                 self.follow_rate(state);
             }
-            state.doubt(now, &self.unsaid_doubt);
+            if state.doubts.note(now, state.pace.as_ref().and_then(Pace::doubt)) {
+                self.unsaid_doubt.store(true, Ordering::Relaxed);
+            }
         }
         let mut wakers = Wakers::default();
         for _ in 0..GRANTS_A_TURN {
@@ -494,13 +489,26 @@ impl Driver {
             pending.bytes = grant.bytes;
             wakers.extend(pending.waker.take());
         }
-        if let Some(at) = state.machine.poll_timeout()
+        let line_at = self.ask_for_line(state, now);
+        if let Some(at) = [state.machine.poll_timeout(), line_at].into_iter().flatten().min()
             && state.armed_at != Some(at)
         {
             state.armed_at = Some(at);
             self.alarm.set(at - now);
         }
         wakers
+    }
+
+    /// Looks at what the responses want of a line that several gateways send through, if there is one. Returns when to look
+    /// again.
+    fn ask_for_line(&self, state: &mut DriverState, now: Instant) -> Option<Instant> {
+        let Some(Pace::Leased(Leased { line, .. })) = &mut state.pace else { return None };
+        let due = line::ask(line, now, &state.machine, &state.classes.names, state.config.line.as_deref());
+        if due.is_some() {
+            state.line_ask = due;
+            self.line_asks.notify_one();
+        }
+        line.poll_timeout(now)
     }
 
     /// The rate or its enforcement may have changed.
@@ -553,16 +561,6 @@ impl DriverState {
             room_at: self.machine.room_at(),
             waits: stats.waiting > 0,
             chunk_bytes: self.machine.chunk_bytes(),
-        }
-    }
-
-    /// Notes a doubt in the given rate, if it is new or was not logged for long.
-    fn doubt(&mut self, now: Instant, unsaid: &AtomicBool) {
-        let Some(doubt) = self.pace.as_ref().and_then(Pace::doubt) else { return };
-        let said = self.said_doubt.is_some_and(|(said, at)| said == doubt && now.ns_since(at) < DOUBT_AGAIN_NS);
-        if !said {
-            self.said_doubt = Some((doubt, now));
-            unsaid.store(true, Ordering::Relaxed);
         }
     }
 

@@ -4,9 +4,11 @@
 //! handle on it for the rest of the server. Gates and flows hold the driver itself.
 
 mod classes;
+mod doubt;
 pub mod driver;
 mod enforcement;
 mod error;
+mod line;
 mod pace;
 mod teller;
 #[cfg(test)]
@@ -20,11 +22,13 @@ pub use self::{
     driver::UplinkStats,
     enforcement::Enforcement,
     error::UplinkError,
+    line::LineStats,
     teller::{Measure, TellError, Teller, Told},
 };
 use crate::{
     alarm::Alarm,
     config::{Classes, UplinkConfig},
+    lease::LeaseAsk,
 };
 
 /// A handle on the one uplink of this process; cheap to clone.
@@ -98,6 +102,32 @@ impl Uplink {
     /// The responses under way of known size: since when, and their bytes.
     pub fn under_way(&self) -> Vec<(Duration, u64)> {
         self.driver.under_way()
+    }
+
+    /// Waits until the store is to be asked for a part of the line that several gateways send through; forever without such
+    /// a line. One task calls it, and reports the outcome before it calls again.
+    pub async fn line_ask(&self) -> LeaseAsk {
+        self.driver.line_ask().await
+    }
+
+    /// The store has answered.
+    pub fn line_leased(&self, ask: &LeaseAsk, reply: &scheduler::lease::Reply) {
+        self.driver.line_leased(ask, reply);
+    }
+
+    /// The store has not answered.
+    pub fn line_failed(&self) {
+        self.driver.line_failed();
+    }
+
+    /// The store says that an ask is worth its while.
+    pub fn line_notice(&self) {
+        self.driver.line_notice();
+    }
+
+    /// The line that several gateways send through, if there is one.
+    pub fn line_stats(&self) -> Option<LineStats> {
+        self.driver.line_stats()
     }
 
     /// The state of the uplink, for metrics.

@@ -15,6 +15,7 @@ fn config(order: Order) -> UplinkConfig {
         rate: UplinkRate::Given("10mbit".parse().unwrap()),
         order,
         enforce: Enforce::Server,
+        line: None,
         cutoffs: Cutoffs::Learned,
         guard_stretch: None,
         utilisation: Some(1.0),

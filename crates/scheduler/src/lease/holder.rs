@@ -51,7 +51,7 @@ impl Default for Times {
 
 /// The slots of a gateway. After every `handle_*` call, ask [`Holder::poll_ask`], and again at
 /// [`Holder::poll_timeout`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Holder {
     times: Times,
     cells: Vec<Cell>,
@@ -76,7 +76,7 @@ pub struct Holder {
     service_ns: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Cell {
     window: u32,
     slots: u32,
@@ -241,6 +241,11 @@ impl Holder {
             it.wanted = true;
             self.changed |= it.short || it.idle;
         }
+    }
+
+    /// Much more is wanted than the store knows.
+    pub fn handle_more(&mut self) {
+        self.changed = true;
     }
 
     /// Whether the store is to be asked now. Then build the ask, and call [`Holder::handle_asked`].

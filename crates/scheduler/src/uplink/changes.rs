@@ -79,6 +79,14 @@ impl Uplink {
         Ok(())
     }
 
+    /// The part of each class's waiting responses that is at this gateway, where several share one line
+    /// ([`crate::lease::Line`]): in any unit; empty: all of them.
+    pub fn handle_parts(&mut self, parts: &[u32]) {
+        if let Some(classes) = &mut self.classes {
+            classes.handle_parts(parts);
+        }
+    }
+
     fn rank_all_anew(&mut self) {
         let concerned = self.jobs.iter().filter(|(_, it)| it.waiting.is_some() || it.queued.is_some());
         for job in concerned.map(|(index, _)| JobId(index as u32)).collect::<Vec<_>>() {

@@ -263,6 +263,11 @@ impl Classes {
         }
     }
 
+    /// See [`crate::share::Share::handle_parts`].
+    pub fn handle_parts(&mut self, parts: &[u32]) {
+        self.turns.handle_parts(parts);
+    }
+
     fn has_room(&self, now: Instant, class: usize, link: LinkProperties) -> bool {
         self.room_at(class, link) <= now
     }

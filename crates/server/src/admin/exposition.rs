@@ -1,5 +1,8 @@
 //! The metrics as Prometheus reads them (OpenMetrics text).
 
+mod leases;
+mod number;
+
 use std::{
     fmt,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -9,20 +12,21 @@ use std::{
 use heads::GrpcStatus;
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet, text},
+    encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet, text},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
 use recent::{SIZE_NAMES, SizeTotal};
 use scheduler::{admission::ClassStats, correction::Doubt};
 
+use self::number::encode_number;
 use super::{certificates, process::Process};
 use crate::{
     admission::{LeaseStats, ResourceStats},
     class_metrics::{ClassCounters, Goal, GoalKind, TimesTotal, Totals},
     metrics::{RESPONSE_TIME_BOUNDS_US, WorkerMetrics},
     state::{ConfigSnapshot, ServerState},
-    uplink::UplinkStats,
+    uplink::{LineStats, UplinkStats},
     upstream::{Health, ServerMode, ServerStats, UpstreamStats},
 };
 
@@ -53,6 +57,7 @@ struct Sample {
     classes: Vec<OfClass>,
     resources: Vec<ResourceStats>,
     leases: Option<LeaseStats>,
+    line: Option<LineStats>,
     by_size: [SizeTotal; SIZE_NAMES.len()],
     upstreams: Vec<UpstreamStats>,
     /// Of classes that have servers of their own, by number.
@@ -241,6 +246,7 @@ impl Sample {
             class_names: snapshot.names.clone(),
             resources: admission.resources,
             leases: admission.leases,
+            line: state.uplink.line_stats(),
         }
     }
 
@@ -485,37 +491,6 @@ impl Sample {
     }
 }
 
-/// What is counted of the leases of this gateway.
-fn encode_leases(leases: Option<&LeaseStats>, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-    let Some(leases) = leases else { return Ok(()) };
-    let numbers = [
-        ("lease_gateways", "Gateways of the site, as far as it is known", leases.gateways),
-        ("lease_in_force", "Whether its slots are leased, and not its equal part: 1 or 0", leases.leased.into()),
-        ("lease_leads", "Whether the gateway adjusts the windows of the site: 1 or 0", leases.leads.into()),
-    ];
-    for (name, help, number) in numbers {
-        let family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        encode_number(MetricType::Gauge, number.into(), family)?;
-    }
-    let of_cells = [("lease_slots", "Slots that the gateway has"), ("lease_window", "Slots of all gateways together")];
-    for (at, (name, help)) in of_cells.into_iter().enumerate() {
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (of, slots, window) in &leases.cells {
-            let number = [*slots, *window][at];
-            encode_number(MetricType::Gauge, number.into(), family.encode_family(&[("of", &**of)])?)?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes a number as a counter or as a gauge.
-fn encode_number(kind: MetricType, number: u64, encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
-    match kind {
-        MetricType::Counter => ConstCounter::new(number).encode(encoder),
-        _ => ConstGauge::new(i64::try_from(number).unwrap_or(i64::MAX)).encode(encoder),
-    }
-}
-
 fn classes(snapshot: &ConfigSnapshot, uplink_bytes: &[(Arc<str>, u64)]) -> Vec<OfClass> {
     let stats = snapshot.admission.stats().classes;
     let of_class = |counters: &ClassCounters| {
@@ -584,7 +559,7 @@ impl Collector for Sample {
         self.encode_upstreams(&mut encoder)?;
         self.encode_classes(&mut encoder)?;
         self.encode_resources(&mut encoder)?;
-        encode_leases(self.leases.as_ref(), &mut encoder)?;
+        leases::encode(self.leases.as_ref(), self.line, &mut encoder)?;
         let help = "When the certificate of a site ends, in seconds since 1970";
         let mut family = encoder.encode_descriptor("certificate_end_seconds", help, None, MetricType::Gauge)?;
         for (site, end_s) in &self.certificate_ends {

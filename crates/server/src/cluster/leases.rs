@@ -1,4 +1,4 @@
-//! The leases of slots, for [`crate::admission`].
+//! The leases of slots, for [`crate::admission`], and of a line, for [`crate::uplink`].
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -6,6 +6,7 @@ use std::{
 };
 
 use cluster::{CellName, Connection, Error, Store};
+use drivers::LeaseAsk;
 use scheduler::lease::{Reply, Times};
 use tokio::{
     task::{AbortHandle, JoinHandle},
@@ -13,20 +14,67 @@ use tokio::{
 };
 
 use super::{ANSWER_TIMEOUT, QUIET};
-use crate::{
-    admission::{Admission, LeaseAsk},
-    state::ServerState,
-};
+use crate::{admission::Admission, state::ServerState, uplink::Uplink};
+
+/// What is leased.
+#[derive(Clone)]
+enum Leased {
+    /// Slots of the site.
+    Slots(Admission),
+    /// A part of the line that several gateways send through.
+    Line(Uplink),
+}
+
+impl Leased {
+    async fn ask(&self) -> LeaseAsk {
+        match self {
+            Self::Slots(admission) => admission.lease_ask().await,
+            Self::Line(uplink) => uplink.line_ask().await,
+        }
+    }
+
+    fn handle_answer(&self, ask: &LeaseAsk, reply: &Reply) {
+        match self {
+            Self::Slots(admission) => admission.leased(ask, reply),
+            Self::Line(uplink) => uplink.line_leased(ask, reply),
+        }
+    }
+
+    fn handle_failed(&self) {
+        match self {
+            Self::Slots(admission) => admission.lease_failed(),
+            Self::Line(uplink) => uplink.line_failed(),
+        }
+    }
+
+    fn handle_notice(&self) {
+        match self {
+            Self::Slots(admission) => admission.lease_notice(),
+            Self::Line(uplink) => uplink.line_notice(),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Slots(_) => "site",
+            Self::Line(_) => "line",
+        }
+    }
+}
 
 /// A connection, and the task that waits for notices on it.
 struct Link {
+    /// The line that it is for.
+    line: Option<String>,
     connection: Connection,
     listener: AbortHandle,
 }
 
-/// A connection that is being opened, which may take longer than an ask may.
+/// A connection that is being opened, for slots or for the line of this name, which may take longer than an ask may.
 #[derive(Default)]
-struct Opening(Option<JoinHandle<Result<Connection, Error>>>);
+struct Opening(Option<(Option<String>, Attempt)>);
+
+type Attempt = JoinHandle<Result<Connection, Error>>;
 
 impl Drop for Link {
     fn drop(&mut self) {
@@ -36,10 +84,11 @@ impl Drop for Link {
 
 impl Opening {
     /// The connection, once it is open. Dropping the future does not end it.
-    async fn connection(&mut self, store: &Store) -> Result<Connection, Error> {
-        let opening = self.0.get_or_insert_with(|| {
-            let store = store.clone();
-            tokio::spawn(async move { store.connect(ANSWER_TIMEOUT).await })
+    async fn connection(&mut self, store: &Store, line: &Option<String>) -> Result<Connection, Error> {
+        self.0.take_if(|(of, _)| of != line);
+        let (_, opening) = self.0.get_or_insert_with(|| {
+            let (store, of) = (store.clone(), line.clone());
+            (line.clone(), tokio::spawn(async move { connect(&store, of.as_deref()).await }))
         });
         let opened = opening.await;
         self.0 = None;
@@ -47,33 +96,51 @@ impl Opening {
     }
 }
 
+async fn connect(store: &Store, line: Option<&str>) -> Result<Connection, Error> {
+    match line {
+        Some(line) => store.connect_line(line, ANSWER_TIMEOUT).await,
+        None => store.connect(ANSWER_TIMEOUT).await,
+    }
+}
+
 /// Asks the store for slots, forever. Does nothing without a store.
 pub(crate) async fn hold_leases(state: Arc<ServerState>) {
+    let slots = Leased::Slots(state.snapshot.load().admission.clone());
+    hold(&state, &slots).await;
+}
+
+/// Asks the store for a part of the line that several gateways send through, forever. Does nothing without such a line.
+pub(crate) async fn hold_line(state: Arc<ServerState>) {
+    let line = Leased::Line(state.uplink.clone());
+    hold(&state, &line).await;
+}
+
+async fn hold(state: &ServerState, leased: &Leased) {
     let Some(store) = state.cluster.as_ref().map(|cluster| &cluster.store) else { return std::future::pending().await };
-    let admission = state.snapshot.load().admission.clone();
     let (mut link, mut opening) = (None, Opening::default());
     let mut is_reached = true;
     let mut told_at: Option<Instant> = None;
     loop {
-        let ask = admission.lease_ask().await;
-        let answer = match timeout(ANSWER_TIMEOUT, answer(store, &admission, (&mut link, &mut opening), &ask)).await {
+        let ask = leased.ask().await;
+        let answer = match timeout(ANSWER_TIMEOUT, answer(store, leased, (&mut link, &mut opening), &ask)).await {
             Ok(answer) => answer.map_err(|error| error.to_string()),
             Err(_) => Err(format!("the store has not answered within {ANSWER_TIMEOUT:?}")),
         };
+        let of = leased.name();
         match answer {
             Ok(reply) => {
-                admission.leased(&ask, &reply);
+                leased.handle_answer(&ask, &reply);
                 if !is_reached {
-                    tracing::info!(gateways = reply.gateways, "cluster: the store answers");
+                    tracing::info!(of, gateways = reply.gateways, "cluster: the store answers");
                 }
                 is_reached = true;
             }
             Err(error) => {
                 // What comes late on this connection would be taken for the answer to a later ask.
                 link = None;
-                admission.lease_failed();
+                leased.handle_failed();
                 if is_reached && told_at.is_none_or(|at| at.elapsed() >= QUIET) {
-                    tracing::warn!(%error, "cluster: this gateway has its equal part of the site until the store answers");
+                    tracing::warn!(%error, "cluster: this gateway has its equal part of the {of} until the store answers");
                     told_at = Some(Instant::now());
                 }
                 is_reached = false;
@@ -86,22 +153,23 @@ pub(crate) async fn hold_leases(state: Arc<ServerState>) {
 
 async fn answer(
     store: &Store,
-    admission: &Admission,
+    leased: &Leased,
     (link, opening): (&mut Option<Link>, &mut Opening),
     ask: &LeaseAsk,
 ) -> Result<Reply, Error> {
-    let link = match link {
-        Some(link) => link,
+    // A reload may have given the line another name.
+    let link = match link.take().filter(|link| link.line == ask.line) {
+        Some(kept) => link.insert(kept),
         None => {
-            let connection = opening.connection(store).await?;
-            let (notices, admission) = (connection.notices(), admission.clone());
+            let connection = opening.connection(store, &ask.line).await?;
+            let (notices, leased) = (connection.notices(), leased.clone());
             let listener = tokio::spawn(async move {
                 loop {
                     notices.notified().await;
-                    admission.lease_notice();
+                    leased.handle_notice();
                 }
             });
-            link.insert(Link { connection, listener: listener.abort_handle() })
+            link.insert(Link { line: ask.line.clone(), connection, listener: listener.abort_handle() })
         }
     };
     let names = ask.names.iter().map(|names| CellName {
@@ -117,6 +185,9 @@ async fn answer(
 pub(crate) async fn leave(state: &ServerState) {
     let Some(store) = state.cluster.as_ref().map(|cluster| &cluster.store) else { return };
     let leave = async {
+        if let Some(line) = &state.snapshot.load().uplink().line {
+            store.connect_line(line, ANSWER_TIMEOUT).await?.leave().await?;
+        }
         let mut connection = store.connect(ANSWER_TIMEOUT).await?;
         connection.leave().await?;
         connection.see("", Duration::ZERO, false).await

@@ -11,7 +11,7 @@ use std::time::Duration;
 use scheduler::lease::Times;
 
 pub(crate) use self::{
-    leases::{hold_leases, leave},
+    leases::{hold_leases, hold_line, leave},
     limits::share_limits,
     seen::site,
     values::{apply, share_values},

@@ -64,6 +64,11 @@ pub(crate) fn says(state: &ServerState) -> Value {
         "in_force": stats.leases.as_ref().is_some_and(|leases| leases.leased),
         "leads": stats.leases.as_ref().is_some_and(|leases| leases.leads),
         "cells": cells,
+        "line": state.uplink.line_stats().map(|line| json!({
+            "in_force": line.leased,
+            "rate_bits_per_second": line.rate_bits_per_second,
+            "of_bits_per_second": line.whole_bits_per_second,
+        })),
         "classes": classes,
     })
 }

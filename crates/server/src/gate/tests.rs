@@ -71,6 +71,7 @@ fn uplink(rate: UplinkRate, enforce: Enforce) -> Uplink {
         rate,
         order: scheduler::Order::Srpt,
         enforce,
+        line: None,
         cutoffs: Cutoffs::Learned,
         guard_stretch: None,
         utilisation: Some(1.0),

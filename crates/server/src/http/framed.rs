@@ -216,6 +216,7 @@ mod tests {
             rate: UplinkRate::Off,
             order: scheduler::Order::Srpt,
             enforce: Enforce::Off,
+            line: None,
             cutoffs: Cutoffs::Learned,
             guard_stretch: None,
             utilisation: Some(1.0),

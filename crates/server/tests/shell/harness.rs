@@ -79,6 +79,7 @@ pub fn config(root: &Path) -> Config {
             rate: UplinkRate::Off,
             order: Order::Srpt,
             enforce: Enforce::Off,
+            line: None,
             cutoffs: Cutoffs::Learned,
             guard_stretch: None,
             utilisation: Some(0.97),

@@ -24,8 +24,7 @@ impl Resolver<'_> {
             return None;
         };
         let name = site.get_ref().0.as_str();
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if name.is_empty() || name.len() > 64 || !name.bytes().all(is_name) {
+        if !is_name(name) {
             self.problems.push(
                 Problem::new("the name of a site has 1 to 64 letters, digits, `-`, `_` and `.`", Some(site.span()))
                     .help("as in `site = \"shop\"`"),
@@ -47,10 +46,10 @@ impl Resolver<'_> {
         };
         let admission = &classes.admission;
         let has_window = admission.total.is_some() || admission.resources.iter().any(|it| it.window.is_some());
-        if self.shape_is_sound && !(admission.enabled && has_window) {
+        if self.shape_is_sound && !(admission.enabled && has_window) && raw.uplink.line.is_none() {
             self.problems.push(
                 Problem::warning("`[cluster]` has nothing to divide: no window is set", Some(written.span()))
-                    .help("set `admission.slots`, or those of each resource"),
+                    .help("set `admission.slots`, or those of each resource, or `uplink.line`"),
             );
         }
         Some(config)
@@ -63,4 +62,10 @@ impl Resolver<'_> {
         let key = self.file(&raw.tls_key, FileKind::Key)?;
         Some(CertificateFiles { chain, key, ocsp: None })
     }
+}
+
+/// Whether a text can be the name of a site or a line at the store.
+pub(super) fn is_name(text: &str) -> bool {
+    let may_be = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=64).contains(&text.len()) && text.bytes().all(may_be)
 }

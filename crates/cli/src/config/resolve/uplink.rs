@@ -10,9 +10,14 @@ use scheduler::{
 use server::config::{AdmissionConfig, ClassConfig, Cutoffs, Enforce, KeepRate, UplinkConfig, UplinkRate};
 use toml::Spanned;
 
-use super::{named_files::path_in, resolver::Resolver};
+use super::{cluster::is_name, named_files::path_in, resolver::Resolver};
 use crate::{
-    config::{overrides::Overrides, problems::Problem, raw::Raw, written::RawCutoffs},
+    config::{
+        overrides::Overrides,
+        problems::Problem,
+        raw::Raw,
+        written::{RawCutoffs, Written},
+    },
     values::{self, Named as _},
 };
 
@@ -21,11 +26,13 @@ impl Resolver<'_> {
         let (section, folder) = (&raw.uplink, self.folder);
         let cutoffs = section.cutoffs.as_ref().map_or(Cutoffs::Learned, |written| self.cutoffs(written, 6));
         let rate = self.setting(flags.uplink, &section.rate, values::uplink_rate, UplinkRate::Auto);
+        let line = section.line.as_ref().and_then(|line| self.line(raw, line, rate));
         let utilisation = matches!(rate, UplinkRate::Given(_)).then_some(scheduler::correction::UTILISATION);
         let uplink = UplinkConfig {
             rate,
             order: self.setting(flags.order, &section.order, Order::named, Order::Srpt),
             enforce: self.setting(flags.enforce, &section.enforce, Enforce::named, Enforce::Server),
+            line,
             cutoffs,
             guard_stretch: self.setting(flags.guard, &section.guard, values::stretch_or_off, None),
             utilisation: self.setting(None, &section.utilisation, values::share_or_off, utilisation),
@@ -57,6 +64,14 @@ impl Resolver<'_> {
                 Problem::new("`enforce = \"kernel\"` and `rate = \"off\"` contradict each other", span)
                     .also(section.rate.as_ref().filter(|_| flags.uplink.is_none()).map(Spanned::span), "off here")
                     .help("leave the rate out: in kernel mode it is the rate that `serpent attach` was given"),
+            );
+        }
+        if let (Some(line), true) = (&section.line, uplink.enforce != Enforce::Server) {
+            let span = if flags.enforce.is_none() { section.enforce.as_ref().map(Spanned::span) } else { None };
+            self.problems.push(
+                Problem::new("only the server itself sends at a part of a line", Some(line.span()))
+                    .also(span, "kept by another part here")
+                    .help("leave `enforce` out, or `line`"),
             );
         }
         let unlimited = matches!(uplink.rate, UplinkRate::Off) || uplink.enforce == Enforce::Off;
@@ -101,6 +116,49 @@ impl Resolver<'_> {
             );
         }
         uplink
+    }
+
+    /// The name of the line that several gateways send through.
+    fn line(&mut self, raw: &Raw, line: &Spanned<Written>, rate: UplinkRate) -> Option<String> {
+        let section = &raw.uplink;
+        let name = line.get_ref().0.as_str();
+        if !is_name(name) {
+            self.problems.push(
+                Problem::new("the name of a line has 1 to 64 letters, digits, `-`, `_` and `.`", Some(line.span()))
+                    .help("as in `line = \"rack-4\"`"),
+            );
+            return None;
+        }
+        if raw.cluster.is_none() {
+            self.problems.push(
+                Problem::new(
+                    "gateways divide a line through the store of `[cluster]`, and there is none",
+                    Some(line.span()),
+                )
+                .help("add `[cluster]` with `store` and `site`, or leave `line` out"),
+            );
+        }
+        if !matches!(rate, UplinkRate::Given(_)) {
+            self.problems.push(
+                Problem::new("the rate of a line that several gateways share has to be given", Some(line.span()))
+                    .also(section.rate.as_ref().map(Spanned::span), "not a rate")
+                    .help("write the rate of the whole line, as in `rate = \"1gbit\"`: each gateway gets a part of it"),
+            );
+        }
+        let reserves = raw.class.iter().find_map(|class| class.get_ref().reserved.as_ref());
+        let share = section.share.as_ref();
+        let policy = share.map_or("off", |share| share.get_ref().0.as_str());
+        if policy == "fixed" || policy == "shared" && reserves.is_some() {
+            self.problems.push(
+                Problem::new(
+                    "no part of a line that several gateways share can be kept for a class",
+                    share.map(Spanned::span),
+                )
+                .also(Some(line.span()), "shared by gateways here")
+                .help("share the uplink by `weighted` or `strict`"),
+            );
+        }
+        Some(name.to_owned())
     }
 
     /// Cutoffs between bands or ranks of responses, of which there are one more.

@@ -15,10 +15,10 @@ use rustix::process::{Pid, kill_process};
 use super::*;
 
 /// The slots of the site.
-const WINDOW: u32 = 6;
+pub(super) const WINDOW: u32 = 6;
 
 /// Redis, with a socket in a folder; ended when dropped.
-struct Store {
+pub(super) struct Store {
     process: Option<Child>,
     folder: TempDir,
 }
@@ -100,7 +100,7 @@ impl Drop for Watched {
 
 impl Store {
     /// `None` if the program is missing.
-    fn start() -> Option<Self> {
+    pub fn start() -> Option<Self> {
         tool("redis-server")?;
         let mut store = Self { process: None, folder: tempfile::tempdir().unwrap() };
         store.restart();
@@ -108,25 +108,25 @@ impl Store {
     }
 
     /// Starts it, without any memory.
-    fn restart(&mut self) {
+    pub fn restart(&mut self) {
         let mut command = tool("redis-server").unwrap();
         command.args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"]).arg(self.socket());
         let process = command.arg("--dir").arg(self.folder.path()).stdout(Stdio::null()).spawn().unwrap();
         self.process = Some(process);
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
             process.wait().unwrap();
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(self.process.as_ref().unwrap()), signal).unwrap();
     }
 
-    fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
     }
 }
@@ -138,13 +138,13 @@ impl Drop for Store {
 }
 
 /// A site whose requests take a few milliseconds each. It knows how many it worked on at once.
-struct Site {
+pub(super) struct Site {
     address: SocketAddr,
     most: Arc<AtomicU32>,
 }
 
 impl Site {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let most = Arc::new(AtomicU32::new(0));
@@ -159,7 +159,7 @@ impl Site {
     }
 
     /// The most requests at once since the last call.
-    fn most(&self) -> u32 {
+    pub fn most(&self) -> u32 {
         self.most.swap(0, SeqCst)
     }
 }
@@ -189,14 +189,14 @@ fn serve(stream: std::net::TcpStream, now: &AtomicU32, most: &AtomicU32) {
 }
 
 /// Clients that ask one gateway again and again, each for its next answer, until they are dropped.
-struct Clients {
+pub(super) struct Clients {
     stop: Arc<AtomicBool>,
     threads: Vec<std::thread::JoinHandle<u32>>,
     answers: Arc<AtomicU32>,
 }
 
 impl Clients {
-    fn start(gateway: &Serpent, clients: u32) -> Self {
+    pub fn start(gateway: &Serpent, clients: u32) -> Self {
         let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
         let threads = (0..clients).map(|_| {
             let (stop, answers) = (stop.clone(), answers.clone());
@@ -228,7 +228,7 @@ impl Clients {
     }
 
     /// Waits until so many more requests were answered.
-    fn wait_for_answers(&self, more: u32) {
+    pub fn wait_for_answers(&self, more: u32) {
         let (start, until) = (Instant::now(), self.answers.load(SeqCst) + more);
         while self.answers.load(SeqCst) < until {
             assert!(start.elapsed() < PATIENCE, "requests are not answered");
@@ -237,7 +237,7 @@ impl Clients {
     }
 
     /// Ends them, and returns how many requests had no sound answer.
-    fn end(self) -> u32 {
+    pub fn end(self) -> u32 {
         self.stop.store(true, SeqCst);
         self.threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     }
@@ -253,7 +253,7 @@ fn gateway_with(store: &Store, site: &Site, route: &str) -> (TempDir, Serpent, S
 }
 
 /// A gateway with a store at an address.
-fn gateway_at(store: &str, site: &Site, route: &str) -> (TempDir, Serpent, SocketAddr) {
+pub(super) fn gateway_at(store: &str, site: &Site, route: &str) -> (TempDir, Serpent, SocketAddr) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("serpent.toml");
     let config = format!(
@@ -295,7 +295,7 @@ fn ask(gateway: &Serpent, fields: &str) -> (String, String) {
     (answer.split(' ').nth(1).unwrap_or_default().to_owned(), answer)
 }
 
-fn has_slots(admin: SocketAddr, slots: u32) {
+pub(super) fn has_slots(admin: SocketAddr, slots: u32) {
     wait_for_metric(admin, &format!("serpent_lease_slots{{of=\"total\"}} {slots}"));
 }
 

@@ -179,6 +179,24 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("[cluster]\nstore = \"redis://a,b\"\nsite = \"a\"\n", ":9:9", "several hosts are those"),
     ("[cluster]\nstore = \"redis+sentinel://a\"\nsite = \"a\"\n", ":9:9", "name of the master"),
     ("[cluster]\nstore = \"rediss://a\"\nsite = \"a\"\ntls-cert = \"x\"\n", ":11:12", "has no key"),
+    // One line of several gateways.
+    ("[uplink]\nrate = \"1gbit\"\nline = \"a\"\n", ":10:8", "store of `[cluster]`, and there is none"),
+    ("[cluster]\nstore = \"redis://a\"\nsite = \"a\"\n[uplink]\nline = \"a\"\n", ":12:8", "has to be given"),
+    (
+        "[cluster]\nstore = \"redis://a\"\nsite = \"a\"\n[uplink]\nrate = \"1gbit\"\nline = \"a b\"\n",
+        ":13:8",
+        "the name of a line has",
+    ),
+    (
+        "[cluster]\nstore = \"redis://a\"\nsite = \"a\"\n[uplink]\nrate = \"1gbit\"\nline = \"a\"\nenforce = \"off\"\n",
+        ":13:8",
+        "only the server itself",
+    ),
+    (
+        "[cluster]\nstore = \"redis://a\"\nsite = \"a\"\n[uplink]\nrate = \"1gbit\"\nline = \"a\"\nshare = \"fixed\"\n",
+        ":14:9",
+        "can be kept for a class",
+    ),
 ];
 
 #[test]

@@ -1,0 +1,368 @@
+//! Gateways with real uplinks, and a ledger, joined by messages that take time, under a clock of the test.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    class::ClassId,
+    job::{JobId, Path, Size},
+    lease::{GatewayId, Ledger, Notice},
+    uplink::{ClassShare, Settings, Uplink},
+};
+
+const US: u64 = 1_000;
+/// A message takes so long each way.
+const DELAY_US: u64 = 250;
+/// Time goes on in steps of this.
+const STEP_US: u64 = 50;
+/// A slow client takes a chunk in this time: a little less than a fifth of the line.
+const SLOW_US: u64 = 2_000;
+
+/// Gateways that send through one line, and their store.
+struct World {
+    now_us: u64,
+    ledger: Option<Ledger>,
+    gateways: Vec<Gateway>,
+    /// When, to or from which gateway, and what.
+    messages: Vec<(u64, usize, Message)>,
+    /// Most parts leased at any time.
+    most: u32,
+    asks: u32,
+}
+
+struct Gateway {
+    line: Line,
+    uplink: Uplink,
+    /// Downloads without an end.
+    downloads: Vec<(JobId, usize)>,
+    /// What was granted is sent, and the response asks again.
+    served: Vec<JobId>,
+    /// A download whose client takes a chunk each [`SLOW_US`]; when it asks again.
+    slow: Option<JobId>,
+    slow_at: Option<Instant>,
+    /// The gateway reaches the store.
+    online: bool,
+    /// Wire bytes sent until the last look.
+    counted: u64,
+    counted_of: Vec<u64>,
+}
+
+enum Message {
+    Ask(Instant, Ask),
+    Reply(Instant, Reply),
+    Notice,
+    Failed,
+}
+
+fn whole() -> Rate {
+    "100mbit".parse().unwrap()
+}
+
+impl World {
+    fn new(gateways: usize, policy: Policy, weights: &[u32]) -> Self {
+        let classes: Vec<_> = weights.iter().map(|&weight| Class { weight, ..Class::default() }).collect();
+        let gateway = |_| {
+            let mut uplink = Uplink::new(Settings::default());
+            if !classes.is_empty() {
+                let share = ClassShare { policy, classes: classes.clone(), slots: None };
+                uplink.handle_share(Instant::ORIGIN, Some(share), &[]).unwrap();
+            }
+            Gateway {
+                line: Line::new(Instant::ORIGIN, Times::DEFAULT, whole(), policy, &classes),
+                uplink,
+                downloads: vec![],
+                served: vec![],
+                slow: None,
+                slow_at: None,
+                online: true,
+                counted: 0,
+                counted_of: vec![0; classes.len()],
+            }
+        };
+        let gateways: Vec<_> = (0..gateways).map(gateway).collect();
+        let cells = vec![gateways[0].line.cell().clone()];
+        let ledger = Some(Ledger::new(Instant::ORIGIN, Times::DEFAULT.lease_ns, cells));
+        let mut world = Self { now_us: 0, ledger, gateways, messages: vec![], most: 0, asks: 0 };
+        // The ledger listens first whether there are leases of before.
+        world.pass(1_500);
+        world
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_ns(self.now_us * US)
+    }
+
+    fn send(&mut self, gateway: usize, message: Message) {
+        self.messages.push((self.now_us + DELAY_US, gateway, message));
+    }
+
+    /// Sets how many downloads of a class a gateway has.
+    fn downloads(&mut self, gateway: usize, class: usize, count: usize) {
+        let now = self.now();
+        let it = &mut self.gateways[gateway];
+        let has: Vec<_> = it.downloads.iter().filter(|(_, of)| *of == class).map(|(job, _)| *job).collect();
+        for job in has.iter().skip(count) {
+            it.uplink.handle_finished(now, *job, false);
+            it.downloads.retain(|(other, _)| other != job);
+            it.served.retain(|other| other != job);
+        }
+        for _ in has.len()..count {
+            let job = it.uplink.handle_started_of(now, ClassId(class as u16), Size::Unknown, Path::UNKNOWN);
+            it.downloads.push((job, class));
+            it.served.push(job);
+        }
+    }
+
+    /// Lets time pass.
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms * 1000 / STEP_US {
+            self.now_us += STEP_US;
+            let now = self.now();
+            let (due, later): (Vec<_>, Vec<_>) =
+                core::mem::take(&mut self.messages).into_iter().partition(|it| it.0 <= self.now_us);
+            self.messages = later;
+            for (_, gateway, message) in due {
+                self.deliver(now, gateway, message);
+            }
+            for at in 0..self.gateways.len() {
+                if let Some(ask) = self.gateways[at].turn(now) {
+                    self.asks += 1;
+                    self.send(at, Message::Ask(now, ask));
+                }
+            }
+            let leased = self.gateways.iter().filter(|it| it.online).map(|it| it.line.holder.slots(now, 0)).sum();
+            self.most = self.most.max(leased);
+        }
+    }
+
+    fn deliver(&mut self, now: Instant, gateway: usize, message: Message) {
+        match message {
+            Message::Ask(asked_at, ask) => {
+                let (true, Some(ledger)) = (self.gateways[gateway].online, &mut self.ledger) else {
+                    self.messages.push((self.now_us + 400_000, gateway, Message::Failed));
+                    return;
+                };
+                let reply = ledger.handle_ask(now, GatewayId(gateway as u32), ask);
+                let notices: Vec<_> = core::iter::from_fn(|| ledger.poll_notice()).collect();
+                self.send(gateway, Message::Reply(asked_at, reply));
+                for notice in notices {
+                    match notice {
+                        Notice::Free(to) => self.send(to.0 as usize, Message::Notice),
+                        Notice::Wanted => (0..self.gateways.len()).for_each(|to| self.send(to, Message::Notice)),
+                    }
+                }
+            }
+            Message::Reply(asked_at, reply) => self.gateways[gateway].line.handle_reply(asked_at, &reply),
+            Message::Notice => self.gateways[gateway].line.handle_notice(),
+            Message::Failed => self.gateways[gateway].line.handle_failed(now),
+        }
+    }
+
+    /// The rate of each gateway since the last look, in thousandths of the whole line.
+    fn rates(&mut self, over_ms: u64) -> Vec<u64> {
+        let parts = |gateway: &mut Gateway| {
+            let sent = gateway.uplink.stats().charged_bytes;
+            let bytes = sent - core::mem::replace(&mut gateway.counted, sent);
+            (bytes as f64 * 8.0 * 1e6 / over_ms as f64 / whole().bits_per_second() as f64).round() as u64
+        };
+        self.gateways.iter_mut().map(parts).collect()
+    }
+
+    /// Lets time pass, and returns the rate of each gateway meanwhile, in thousandths of the whole line.
+    fn measure(&mut self, ms: u64) -> Vec<u64> {
+        self.rates(1);
+        self.pass(ms);
+        self.rates(ms)
+    }
+
+    /// The same by class, over all gateways.
+    fn measure_classes(&mut self, ms: u64) -> Vec<f64> {
+        let bytes = |world: &Self| -> Vec<u64> {
+            let classes = 0..world.gateways[0].counted_of.len() as u16;
+            let sum = |class| world.gateways.iter().map(|it| it.uplink.class_stats(ClassId(class)).charged_bytes).sum();
+            classes.map(sum).collect()
+        };
+        let before = bytes(self);
+        self.pass(ms);
+        let sent: Vec<_> = bytes(self).iter().zip(before).map(|(after, before)| (after - before) as f64).collect();
+        let all: f64 = sent.iter().sum();
+        sent.into_iter().map(|it| it / all).collect()
+    }
+}
+
+impl Gateway {
+    fn turn(&mut self, now: Instant) -> Option<Ask> {
+        for job in core::mem::take(&mut self.served) {
+            if self.slow == Some(job) {
+                match *self.slow_at.get_or_insert(now.add_ns(SLOW_US * US)) {
+                    at if now < at => {
+                        self.served.push(job);
+                        continue;
+                    }
+                    _ => self.slow_at = None,
+                }
+            }
+            if self.uplink.handle_wants(now, job, u64::MAX).is_some() {
+                self.served.push(job);
+            }
+        }
+        let Self { line, uplink, .. } = self;
+        let of_all = uplink.share().is_none().then(|| uplink.stats());
+        line.observe(now, |class| match of_all {
+            Some(all) => Seen { waiting: all.waiting, sent_bytes: all.charged_bytes },
+            None => {
+                let its = uplink.class_stats(ClassId(class as u16));
+                Seen { waiting: its.waiting, sent_bytes: its.charged_bytes }
+            }
+        });
+        if uplink.settings().rate != Some(line.rate(now)) {
+            uplink.handle_rate(now, Some(line.rate(now)));
+        }
+        uplink.handle_parts(line.parts(now));
+        while let Some(grant) = uplink.poll_grant(now) {
+            self.served.push(grant.job);
+        }
+        line.poll_ask(now)
+    }
+}
+
+/// Whether numbers are within so many of others.
+fn near(numbers: &[u64], others: &[u64], most: u64) -> bool {
+    numbers.iter().zip(others).all(|(number, other)| number.abs_diff(*other) <= most)
+}
+
+#[test]
+fn a_gateway_that_alone_sends_has_the_whole_line_and_gives_it_up_within_milliseconds() {
+    let mut world = World::new(2, Policy::Weighted, &[]);
+    world.downloads(0, 0, 1);
+    world.pass(10);
+    let rates = world.measure(200);
+    assert!(near(&rates, &[1000, 0], 5), "{rates:?}");
+    world.downloads(1, 0, 1);
+    world.pass(10);
+    let rates = world.measure(200);
+    assert!(near(&rates, &[500, 500], 15), "{rates:?}");
+    // In proportion to the responses.
+    world.downloads(0, 0, 3);
+    world.pass(110);
+    let rates = world.measure(400);
+    assert!(near(&rates, &[750, 250], 20), "{rates:?}");
+    world.downloads(0, 0, 0);
+    world.pass(50);
+    let rates = world.measure(400);
+    assert!(near(&rates, &[0, 1000], 15), "{rates:?}");
+    assert!(world.most <= PARTS, "{}", world.most);
+}
+
+#[test]
+fn classes_share_the_line_over_all_gateways() {
+    // Downloads of each class at each gateway, and the parts of the classes.
+    for (downloads, weights, policy, expected) in [
+        ([[2, 0], [0, 20]], [3, 1], Policy::Weighted, [0.75, 0.25]),
+        ([[1, 1], [1, 0]], [3, 1], Policy::Weighted, [0.75, 0.25]),
+        ([[5, 1], [1, 8]], [1, 1], Policy::Weighted, [0.5, 0.5]),
+        ([[2, 0], [0, 20]], [1, 1], Policy::Strict, [1.0, 0.0]),
+        ([[1, 3], [0, 20]], [1, 1], Policy::Strict, [1.0, 0.0]),
+    ] {
+        let mut world = World::new(2, policy, &weights);
+        for (gateway, of_gateway) in downloads.iter().enumerate() {
+            for (class, &count) in of_gateway.iter().enumerate() {
+                world.downloads(gateway, class, count);
+            }
+        }
+        world.pass(500);
+        let parts = world.measure_classes(1_000);
+        let is_near = parts.iter().zip(expected).all(|(part, expected)| (part - expected).abs() < 0.02);
+        assert!(is_near, "{policy} {downloads:?}: {parts:?}");
+        let rates: u64 = world.measure(500).iter().sum();
+        assert!((980..=1005).contains(&rates), "{policy} {downloads:?}: {rates}");
+        assert!(world.most <= PARTS, "{}", world.most);
+    }
+}
+
+#[test]
+fn without_the_store_each_gateway_has_an_equal_part_and_with_it_again_what_it_needs() {
+    let mut world = World::new(4, Policy::Weighted, &[]);
+    world.downloads(0, 0, 5);
+    world.downloads(1, 0, 5);
+    world.pass(100);
+    let memory = world.ledger.take();
+    world.pass(2_500);
+    let rates = world.measure(500);
+    assert!(near(&rates, &[250, 250, 0, 0], 5), "{rates:?}");
+    assert!(world.most <= PARTS, "{}", world.most);
+    drop(memory);
+    let cells = vec![world.gateways[0].line.cell().clone()];
+    world.ledger = Some(Ledger::new(world.now(), Times::DEFAULT.lease_ns, cells));
+    world.pass(1_500);
+    let rates = world.measure(500);
+    assert!(near(&rates, &[500, 500, 0, 0], 15), "{rates:?}");
+    assert!(world.most <= PARTS, "{}", world.most);
+}
+
+#[test]
+fn a_gateway_that_is_cut_off_sends_at_its_equal_part_and_the_others_divide_the_whole() {
+    let mut world = World::new(2, Policy::Weighted, &[]);
+    world.downloads(0, 0, 1);
+    world.downloads(1, 0, 1);
+    world.pass(100);
+    world.gateways[1].online = false;
+    world.pass(3_000);
+    let rates = world.measure(500);
+    assert!(near(&rates, &[1000, 500], 10), "the bound is that: {rates:?}");
+    world.gateways[1].online = true;
+    // It has a lease that the store knows nothing of, so nothing more is granted for a second.
+    world.pass(2_000);
+    let rates = world.measure(500);
+    assert!(near(&rates, &[500, 500], 15), "{rates:?}");
+}
+
+#[test]
+fn a_steady_load_costs_about_ten_asks_a_second() {
+    for downloads in [[1, 1], [20, 30], [1, 0]] {
+        let mut world = World::new(2, Policy::Weighted, &[]);
+        world.downloads(0, 0, downloads[0]);
+        world.downloads(1, 0, downloads[1]);
+        world.pass(1_000);
+        world.asks = 0;
+        world.pass(5_000);
+        assert!(world.asks <= 2 * 5 * 20, "{downloads:?}: {}", world.asks);
+    }
+}
+
+#[test]
+fn a_gateway_whose_clients_are_slow_leaves_what_they_do_not_take() {
+    let mut world = World::new(2, Policy::Weighted, &[]);
+    world.downloads(0, 0, 1);
+    let now = world.now();
+    let it = &mut world.gateways[1];
+    it.slow = Some(it.uplink.handle_started(now, Size::Unknown, Path::UNKNOWN));
+    it.served.extend(it.slow);
+    let asks = world.asks;
+    world.pass(1_000);
+    let rates = world.measure(2_000);
+    // It could take 120 of a thousand, and asks for a quarter more. The rest is the other one's.
+    assert!(rates[0] >= 840 && rates[1] >= 110 && world.most <= PARTS, "{rates:?}");
+    assert!(world.asks - asks <= 2 * 3 * 30, "{}", world.asks - asks);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// However downloads come and go: no part of the line is leased twice, and all of it is in use a moment later.
+    #[test]
+    fn no_part_is_leased_twice(
+        events in prop::collection::vec((0_usize..3, 0_usize..2, 0_usize..6, 0_u64..60), 1..20),
+    ) {
+        let mut world = World::new(3, Policy::Weighted, &[2, 1]);
+        for (gateway, class, count, ms) in events {
+            world.downloads(gateway, class, count);
+            world.pass(ms);
+        }
+        world.downloads(0, 0, 1);
+        world.pass(300);
+        let sum: u64 = world.measure(200).iter().sum();
+        prop_assert!((970..=1010).contains(&sum), "{sum}");
+        prop_assert!(world.most <= PARTS, "{}", world.most);
+    }
+}

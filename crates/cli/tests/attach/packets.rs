@@ -72,11 +72,12 @@ fn a_mark_chooses_the_class() {
     let Some(bed) = Bed::new("a_mark_chooses_the_class") else { return };
     bed.does(&[&ATTACH[..], &["--class", "gold:mark=0x10/0xf0", "--class", "rest"]].concat());
     let namespace = NetNs::open(&bed.server).unwrap();
+    let listener = {
+        let _inside = namespace.enter().unwrap();
+        TcpListener::bind("10.9.0.1:80").unwrap()
+    };
     for (mark, class) in [(0x1f, 0), (0x21, 1)] {
-        let listener = {
-            let _inside = namespace.enter().unwrap();
-            TcpListener::bind("10.9.0.1:80").unwrap()
-        };
+        // A connection has the mark that its listener has when it begins.
         SockRef::from(&listener).set_mark(mark).unwrap();
         let before = packets_of_class(&bed, class);
         thread::scope(|scope| {

@@ -192,6 +192,7 @@ fn check_tells_programs_how_the_uplink_is_scheduled() {
             "guard_stretch": 3.0,
             "utilisation": null,
             "segment_overhead_bytes": 66,
+            "line": null,
         })
     );
 }

@@ -8,6 +8,7 @@ mod condition;
 mod conditional;
 mod error_page;
 mod expand;
+mod expression;
 mod fastcgi;
 mod forward_auth;
 mod freshness;

@@ -12,6 +12,24 @@ use tempfile::TempDir;
 
 use super::support::{PATIENCE, curl, tool};
 
+/// Starts chromedriver, and returns its port.
+fn driver() -> Option<(Child, u16)> {
+    let mut driver = tool("chromedriver")?
+        .args(["--port=0", "--log-level=SEVERE"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let port = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok).find_map(|line| {
+        let (_, port) = line.split_once("started successfully on port ")?;
+        port.trim_end_matches('.').parse::<u16>().ok()
+    });
+    if port.is_none() {
+        let _ = (driver.kill(), driver.wait());
+    }
+    Some((driver, port?))
+}
+
 /// A browser with one window; ended when dropped.
 pub struct Browser {
     driver: Child,
@@ -24,18 +42,11 @@ impl Browser {
     pub fn start() -> Option<Self> {
         tool("chromium")?;
         tool("curl")?;
+        tool("chromedriver")?;
         let profile = tempfile::tempdir().unwrap();
-        let mut driver = tool("chromedriver")?
-            .args(["--port=0", "--log-level=SEVERE"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let port = BufReader::new(driver.stdout.take().unwrap()).lines().map_while(Result::ok).find_map(|line| {
-            let (_, port) = line.split_once("started successfully on port ")?;
-            port.trim_end_matches('.').parse::<u16>().ok()
-        });
-        let root = format!("http://127.0.0.1:{}", port.expect("the port of chromedriver"));
+        // It finds a port that is free for one version of IP, and ends if another program has it for the other one.
+        let (driver, port) = (0..3).find_map(|_| driver()).expect("chromedriver has a port");
+        let root = format!("http://127.0.0.1:{}", port);
         let mut browser = Self { driver, session: root, _profile: profile };
         let profile = format!("--user-data-dir={}", browser._profile.path().display());
         let args = [

@@ -7,11 +7,11 @@ use super::{
     condition::entries,
     error_page::is_error_page,
     expand::ENTRY,
+    expression::{starts_with, whole_address, within, without_looking_around},
     fastcgi::is_done_anyway,
     forward_auth::{is_copied, is_for_auth},
     guards::{is_guard, is_translated_guard},
     named::{goes_on_to, is_named_route, only_path},
-    rewrite::{whole_address, within, without_looking_around},
     state::{INHERITED, Translation, in_force, one_in_force},
     upstream::{Target, idle_timeout},
     values,
@@ -121,11 +121,6 @@ impl Pattern {
             _ => None,
         }
     }
-}
-
-/// The expression of all paths that begin with this one.
-pub(super) fn starts_with(path: &str) -> String {
-    format!("^{}", regex::escape(path))
 }
 
 /// The prefixes of locations that are longer than this one.

@@ -1,6 +1,6 @@
 //! `location @name`: a route of its own, which only other routes lead to.
 
-use super::{rewrite::every_path, values};
+use super::{expression::every_path, values};
 use crate::syntax::Directive;
 
 /// Whether this is the name of a location of the server that passes requests on to an upstream.

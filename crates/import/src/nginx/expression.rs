@@ -1,0 +1,203 @@
+//! Regular expressions of locations and rewrites: what they find, and the same confined to a location.
+
+use super::values;
+
+/// Expressions that are found in every path.
+pub(super) const EVERY_PATH: &[&str] = &["^", "^/", "/", ".", ".*", "^.*", "^.*$", ".*$", "^/.*", "^/.*$"];
+
+/// The same, and the new path may have the old one in it.
+pub(super) const EVERY_PATH_IN_A_GROUP: &[&str] = &["(.*)", "^(.*)", "^(.*)$", "^/(.*)", "^/(.*)$"];
+
+/// Whether an expression is found in every path.
+pub(super) fn every_path(expression: &str) -> bool {
+    EVERY_PATH.contains(&expression) || EVERY_PATH_IN_A_GROUP.contains(&expression)
+}
+
+/// The expression of all paths that begin with this one.
+pub(super) fn starts_with(path: &str) -> String {
+    format!("^{}", regex::escape(path))
+}
+
+/// What takes the place of a prefix, if a `rewrite` changes that alone.
+pub(super) fn replaced_prefix(prefix: &str, expression: &str, to: &str) -> Option<String> {
+    let base = prefix.trim_end_matches('/');
+    let before = to.strip_suffix("$1").filter(|before| !values::has_variable(before))?;
+    let expression = expression.strip_prefix('^').unwrap_or(expression);
+    let behind = expression.strip_prefix(base).or_else(|| expression.strip_prefix(&regex::escape(base)))?;
+    let replaced = match behind.strip_suffix('$').unwrap_or(behind) {
+        "/(.*)" | "/?(.*)" => before.strip_suffix('/')?,
+        // The slash is in the group.
+        "(.*)" | "(/.*)" => before,
+        _ => return None,
+    };
+    (replaced.is_empty() || replaced.starts_with('/')).then(|| match prefix.ends_with('/') {
+        true => format!("{replaced}/"),
+        false if replaced.is_empty() => "/".to_owned(),
+        false => replaced.to_owned(),
+    })
+}
+
+/// The address of a redirect that begins with the first part of the path. `expression`: what the part was found by.
+pub(super) fn whole_address(expression: &str, target: &str) -> Result<String, String> {
+    // A path begins with a slash, and an address that begins with two of them is of another host.
+    let is_begin = ["^(/", "^(.*", "^(.+"].iter().any(|begin| expression.starts_with(begin));
+    match target.starts_with("{1}") && is_begin {
+        true => Ok(format!("{{scheme}}://{{host}}{target}")),
+        false => Err("a part of the path leaves open where clients are sent: begin with `/`".to_owned()),
+    }
+}
+
+/// The expression, confined to paths that begin with a prefix. An error is the reason why that cannot be written.
+pub(super) fn within(prefix: &str, expression: &str) -> Result<String, String> {
+    let (flags, bare) = match expression.strip_prefix("(?i)") {
+        Some(bare) => ("(?i)", bare),
+        None => ("", expression),
+    };
+    let escaped = regex::escape(prefix);
+    let has_choice = has_choice(bare);
+    let anchored = bare.strip_prefix('^');
+    if prefix == "/"
+        || !has_choice && anchored.is_some_and(|rest| rest.starts_with(&escaped) || rest.starts_with(prefix))
+    {
+        return Ok(expression.to_owned());
+    }
+    let Some(anchored) = anchored else {
+        if bare.replace("[^", "").contains('^') {
+            return Err("it begins with `^` in a part only".to_owned());
+        }
+        return Ok(match has_choice || !flags.is_empty() {
+            true => format!("^{escaped}.*(?{}:{bare})", flags.trim_matches(['(', '?', ')'])),
+            false => format!("^{escaped}.*{bare}"),
+        });
+    };
+    // All of the path in a group.
+    let whole = [("(.*)", escaped.as_str()), ("/(.*)", &escaped[1..])];
+    for (group, begin) in whole.into_iter().filter(|_| !has_choice) {
+        if let Some(rest) = anchored.strip_prefix(group) {
+            let slash = &group[..group.len() - "(.*)".len()];
+            return Ok(format!("{flags}^{slash}({begin}.*){rest}"));
+        }
+    }
+    Err("its expression does not begin with the path of its location".to_owned())
+}
+
+/// Whether an expression is a choice between several.
+fn has_choice(expression: &str) -> bool {
+    let (mut depth, mut escaped, mut in_class) = (0, false, false);
+    expression.chars().any(|c| {
+        match (std::mem::take(&mut escaped), c) {
+            (true, _) => {}
+            (false, '\\') => escaped = true,
+            (false, '[') => in_class = true,
+            (false, ']') => in_class = false,
+            (false, '(') if !in_class => depth += 1,
+            (false, ')') if !in_class => depth -= 1,
+            (false, '|') => return depth == 0 && !in_class,
+            _ => {}
+        }
+        false
+    })
+}
+
+/// The place of the bracket that closes a group, in the text behind the one that opens it.
+fn end_of_group(behind: &str) -> Option<usize> {
+    let (mut depth, mut escaped) = (1, false);
+    behind.char_indices().find_map(|(at, c)| {
+        match (std::mem::take(&mut escaped), c) {
+            (true, _) => {}
+            (false, '\\') => escaped = true,
+            (false, '(') => depth += 1,
+            (false, ')') => depth -= 1,
+            _ => {}
+        }
+        (depth == 0).then_some(at)
+    })
+}
+
+/// An expression that is found in more texts, because it does not look around; `None`: the one given does not, either.
+pub(super) fn without_looking_around(expression: &str) -> Option<String> {
+    let mut wider = expression.to_owned();
+    for kind in ["(?!", "(?=", "(?<!", "(?<="] {
+        while let Some((before, behind)) = wider.split_once(kind) {
+            wider = format!("{before}{}", &behind[end_of_group(behind)? + 1..]);
+        }
+    }
+    (wider != expression).then_some(wider)
+}
+
+/// An expression that begins with `^`, plain letters, and what must not follow (`(?!…)`): without that, and what it leaves out.
+pub(super) fn without_look_ahead(expression: &str) -> Option<(String, String)> {
+    let (before, behind) = expression.split_once("(?!")?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '-' | '\\');
+    if !before.strip_prefix('^')?.chars().all(is_plain) {
+        return None;
+    }
+    let end = end_of_group(behind)?;
+    Some((format!("{before}{}", &behind[end + 1..]), format!("{before}(?:{})", &behind[..end])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_expression_is_confined_to_a_prefix_or_there_is_a_reason() {
+        for (prefix, written, confined) in [
+            ("/", r"\.php$", Ok(r"\.php$")),
+            ("/a/", r"\.php$", Ok(r"^/a/.*\.php$")),
+            ("/a/", r"(?i)\.(jpg|png)$", Ok(r"^/a/.*(?i:\.(jpg|png)$)")),
+            ("/a/", r"\.x$|\.y$", Ok(r"^/a/.*(?:\.x$|\.y$)")),
+            ("/a/", "^/a/b/(.*)$", Ok("^/a/b/(.*)$")),
+            ("/a.b/", r"^/a\.b/(.*)$", Ok(r"^/a\.b/(.*)$")),
+            ("/a/", "^(.*)$", Ok("^(/a/.*)$")),
+            ("/a/", "^/(.*)$", Ok("^/(a/.*)$")),
+            ("/a/", "^/a/(b|c)$", Ok("^/a/(b|c)$")),
+            ("/a/", "^/a/b|^/c", Err(())),
+            ("/a/", "^/a/b(x)|^/c", Err(())),
+            ("/a/", "^/b/(.*)$", Err(())),
+            ("/a/", "(^/x|y)", Err(())),
+        ] {
+            let found = within(prefix, written);
+            assert_eq!(found.as_deref().map_err(|_| ()), confined, "{written} in {prefix}");
+            if let Ok(found) = found {
+                regex::Regex::new(&found).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn what_an_upstream_sees_in_place_of_a_prefix() {
+        for (prefix, expression, to, replaced) in [
+            ("/api/", "^/api/(.*)$", "/$1", Some("/")),
+            ("/api/", "^/api/(.*)$", "/v1/$1", Some("/v1/")),
+            ("/api", "^/api/(.*)$", "/v1/$1", Some("/v1")),
+            ("/api", "/api/(.*)", "/$1", Some("/")),
+            ("/api", "^/api/?(.*)$", "/$1", Some("/")),
+            ("/api", "^/api(/.*)$", "$1", Some("/")),
+            ("/api/", "^/api(.*)$", "/v1$1", Some("/v1/")),
+            ("/a.b/", r"^/a\.b/(.*)$", "/$1", Some("/")),
+            ("/api/", "^/other/(.*)$", "/$1", None),
+            ("/api/", "^/api/([0-9]+)$", "/n/$1", None),
+            ("/api/", "^/api/(.*)$", "/$uri/$1", None),
+            ("/api/", "^/api/(.*)$", "/v1-$1", None),
+        ] {
+            assert_eq!(replaced_prefix(prefix, expression, to).as_deref(), replaced, "{expression} in {prefix}");
+        }
+    }
+
+    #[test]
+    fn what_must_not_follow_is_an_exception() {
+        let both = |expression: &str, unless: &str| Some((expression.to_owned(), unless.to_owned()));
+        for (written, found) in [
+            ("^/(?!static)(.*)$", both("^/(.*)$", "^/(?:static)")),
+            (r"^/(?!index|ocs\/v[12]|.+\/x(_y)?\/p)", both("^/", r"^/(?:index|ocs\/v[12]|.+\/x(_y)?\/p)")),
+            (r"^/(?!a\))b", both("^/b", r"^/(?:a\))")),
+            ("/(?!a)", None),
+            ("^/.*(?!a)", None),
+            ("^/(?!a", None),
+            ("^/a", None),
+        ] {
+            assert_eq!(without_look_ahead(written), found, "{written}");
+        }
+    }
+}

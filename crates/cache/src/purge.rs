@@ -35,7 +35,9 @@ pub fn key(scheme: &str, host: &str, path_and_query: &str) -> String {
     let mut key = String::with_capacity(scheme.len() + host.len() + path_and_query.len() + 3);
     key.push_str(scheme);
     key.push_str("://");
-    key.extend(host.chars().map(|char| char.to_ascii_lowercase()));
+    let at = key.len();
+    key.push_str(host);
+    key[at..].make_ascii_lowercase();
     key.push_str(path_and_query);
     key
 }

@@ -9,11 +9,15 @@ use super::{
     conditional::{Validators, any_tag, date, range_holds},
     pages::error_page,
     range::{Multipart, Ranges, content_range, resolve},
+    respond::is_plain,
 };
 
 /// Whether the preconditions of a GET or HEAD leave anything to send of a response with these fields: 304, or 412. The time
 /// of a response that does not tell its last change is its `Date` (RFC 9111, section 4.3.2).
 pub fn precondition(kept: &HeaderMap, request: &HeaderMap) -> Option<StatusCode> {
+    if is_plain(request) {
+        return None;
+    }
     let etag = kept.get(header::ETAG).map(|etag| etag.as_bytes().trim_ascii());
     let is_weak = etag.is_some_and(|etag| etag.starts_with(b"W/"));
     let opaque = etag.map(|etag| etag.strip_prefix(b"W/").unwrap_or(etag));

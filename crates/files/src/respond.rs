@@ -22,11 +22,15 @@ pub(crate) const RELEVANT: [header::HeaderName; 6] = [
     header::RANGE,
 ];
 
+/// Whether a request has no condition and asks for the whole, as most do. This finds that out sooner than a look-up of each name.
+pub(crate) fn is_plain(request: &HeaderMap) -> bool {
+    !request.keys().any(|name| RELEVANT.contains(name))
+}
+
 /// The response to a GET, with its body. `ranges` is false for HEAD, because ranges are defined only for GET
 /// (RFC 9110, section 14.2).
 pub(crate) fn respond(representation: &Representation, request: &HeaderMap, ranges: bool) -> Response<FileBody> {
-    // Most requests have no condition and ask for the whole. This finds that out sooner than a look-up of each name.
-    if !request.keys().any(|name| RELEVANT.contains(name)) {
+    if is_plain(request) {
         return whole(representation);
     }
     let validators = representation.validators();

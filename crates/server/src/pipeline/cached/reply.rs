@@ -1,6 +1,9 @@
 //! Responses that are made of stored ones, and what they say of the cache.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    fmt::Write as _,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use cache::{Found, FoundBody, Freshness, Stored};
 use files::FileBody;
@@ -37,7 +40,9 @@ pub(super) async fn respond(
 
 /// A response of what is stored, by the conditions and ranges of a request.
 pub(super) fn from_stored(stored: &Stored, fields: &HeaderMap, body: FoundBody, is_head: bool) -> Response<AnswerBody> {
-    let kept = stored.headers.clone();
+    let mut kept = stored.headers.clone();
+    // `Age`, `Cache-Status` and one of a transform.
+    kept.reserve(3);
     if stored.status.is_success()
         && let Some(status) = files::precondition(&kept, fields)
     {
@@ -71,7 +76,10 @@ pub(super) fn finish(response: &mut Response<AnswerBody>, stored: &Stored, fresh
 
 /// Says what the cache has done (RFC 9211), behind what caches before it said.
 pub(super) fn tell(headers: &mut HeaderMap, text: std::fmt::Arguments<'_>) {
-    if let Ok(value) = HeaderValue::try_from(text.to_string()) {
+    // About as long as it gets.
+    let mut value = String::with_capacity(64);
+    let _ = value.write_fmt(text);
+    if let Ok(value) = HeaderValue::try_from(value) {
         headers.append(CACHE_STATUS, value);
     }
 }

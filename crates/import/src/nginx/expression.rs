@@ -41,9 +41,12 @@ pub(super) fn replaced_prefix(prefix: &str, expression: &str, to: &str) -> Optio
 pub(super) fn whole_address(expression: &str, target: &str) -> Result<String, String> {
     // A path begins with a slash, and an address that begins with two of them is of another host.
     let is_begin = ["^(/", "^(.*", "^(.+"].iter().any(|begin| expression.starts_with(begin));
-    match target.starts_with("{1}") && is_begin {
-        true => Ok(format!("{{scheme}}://{{host}}{target}")),
-        false => Err("a part of the path leaves open where clients are sent: begin with `/`".to_owned()),
+    // A part may be empty. What stands behind it then must not make the name of the host longer.
+    let ends_host = |rest: &str| rest.is_empty() || rest.starts_with(['/', '?']) || rest.starts_with("{query}");
+    let has_slash = expression.strip_prefix("^(.*/)").is_some_and(|rest| !rest.starts_with(['?', '*', '{']));
+    match target.strip_prefix("{1}").filter(|rest| is_begin && (has_slash || ends_host(rest))) {
+        Some(_) => Ok(format!("{{scheme}}://{{host}}{target}")),
+        None => Err("a part of the path leaves open where clients are sent: begin with `/`".to_owned()),
     }
 }
 
@@ -71,10 +74,12 @@ pub(super) fn within(prefix: &str, expression: &str) -> Result<String, String> {
         });
     };
     // All of the path in a group.
-    let whole = [("(.*)", escaped.as_str()), ("/(.*)", &escaped[1..])];
-    for (group, begin) in whole.into_iter().filter(|_| !has_choice) {
-        if let Some(rest) = anchored.strip_prefix(group) {
-            let slash = &group[..group.len() - "(.*)".len()];
+    for slash in ["", "/"] {
+        if let (false, Some(begin), Some(rest)) = (
+            has_choice,
+            escaped.strip_prefix(slash),
+            anchored.strip_prefix(slash).and_then(|it| it.strip_prefix("(.*)")),
+        ) {
             return Ok(format!("{flags}^{slash}({begin}.*){rest}"));
         }
     }
@@ -119,6 +124,10 @@ pub(super) fn without_looking_around(expression: &str) -> Option<String> {
     let mut wider = expression.to_owned();
     for kind in ["(?!", "(?=", "(?<!", "(?<="] {
         while let Some((before, behind)) = wider.split_once(kind) {
+            if before.ends_with('\\') || before.rfind('[') > before.rfind(']') {
+                // It is text here, or may be.
+                return None;
+            }
             wider = format!("{before}{}", &behind[end_of_group(behind)? + 1..]);
         }
     }
@@ -156,12 +165,45 @@ mod tests {
             ("/a/", "^/a/b(x)|^/c", Err(())),
             ("/a/", "^/b/(.*)$", Err(())),
             ("/a/", "(^/x|y)", Err(())),
+            ("", "^/a|^/b", Err(())),
+            ("\u{e9}", "^/(.*)|x", Err(())),
         ] {
             let found = within(prefix, written);
             assert_eq!(found.as_deref().map_err(|_| ()), confined, "{written} in {prefix}");
             if let Ok(found) = found {
                 regex::Regex::new(&found).unwrap();
             }
+        }
+    }
+
+    #[test]
+    fn an_address_stays_at_its_host() {
+        for (expression, target, is_sound) in [
+            ("^(.*)/index.html$", "{1}/", true),
+            ("^(/.*)/index.html$", "{1}", true),
+            ("^(.*/)index.php/(.*)", "{1}{2}", true),
+            ("^(.*)/to/(.*)$", "{1}{2}", false),
+            ("^(/x)?(.*)$", "{1}{2}", false),
+            ("^(.*/)?to(.*)$", "{1}{2}", false),
+            ("^/(.*)$", "{1}/", false),
+            ("^(.*)$", "{2}/", false),
+        ] {
+            assert_eq!(whole_address(expression, target).is_ok(), is_sound, "{expression} {target}");
+        }
+    }
+
+    #[test]
+    fn what_is_found_without_looking_around_is_more_or_nothing() {
+        for (written, wider) in [
+            (r"/(\.(?!well-known).*)", Some(r"/(\..*)")),
+            ("^/a(?=b(?!c))d", Some("^/ad")),
+            ("(?<!x)y", Some("y")),
+            (r"\(?!x(?=y)", None),
+            ("[(?!](?=y)", None),
+            ("(?!x", None),
+            ("a(b)", None),
+        ] {
+            assert_eq!(without_looking_around(written).as_deref(), wider, "{written}");
         }
     }
 

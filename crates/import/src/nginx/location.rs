@@ -247,7 +247,8 @@ impl<'a> Translation<'a> {
             .or_else(|| directive.inner().iter().filter(|inner| inner.name != "limit_except").find(lost));
         if has("proxy_pass").or(has("grpc_pass")).or(has("return")).is_none() && unguarded.is_none() {
             // The new path has a route of its own. What stands behind is done with paths that no expression matches.
-            let (rewritten, is_all) = self.rewrites(directive, &pattern);
+            let is_guarded = levels[2..].iter().any(|level| level.iter().any(is_guard));
+            let (rewritten, is_all) = self.rewrites(directive, &pattern, is_guarded);
             routes.extend(rewritten);
             if is_all {
                 return routes;

@@ -24,9 +24,20 @@ struct Found {
 
 impl Translation<'_> {
     /// The routes of all `rewrite` of a location, and whether no path is left behind them.
-    pub(super) fn rewrites(&mut self, location: &Directive, pattern: &Pattern) -> (Vec<(Pattern, Section)>, bool) {
+    /// `is_guarded`: not all requests may pass the location.
+    pub(super) fn rewrites(
+        &mut self,
+        location: &Directive,
+        pattern: &Pattern,
+        is_guarded: bool,
+    ) -> (Vec<(Pattern, Section)>, bool) {
         let mut routes = Vec::new();
         for rewrite in location.inner().iter().filter(|inner| inner.name == "rewrite") {
+            if is_guarded && rewrite.arg(2) == "break" {
+                // nginx stays in the location, and its guards hold. Here another route would answer.
+                self.leave(rewrite, "what guards the location would not hold for the new path");
+                continue;
+            }
             let Some((route, is_all)) = self.rewrite_in(rewrite, Some(pattern)) else { continue };
             routes.push(route);
             if is_all {

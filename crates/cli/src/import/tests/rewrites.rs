@@ -116,6 +116,15 @@ fn an_application_whose_scripts_are_listed() {
     assert_eq!(config.sites.len(), 1);
 }
 
+#[test]
+fn no_rewrite_leads_around_a_guard() {
+    let (text, left, _) = one("server {\n  listen 80;\n  root /srv;\n  location /files/ { internal; }\n\
+        location /private/ { auth_basic x; auth_basic_user_file /u; rewrite ^/private/(.*)$ /files/$1 break; }\n}\n");
+    has(&text, &["path = \"/private/\"\nfiles = true\nrequire = "]);
+    assert!(!text.contains("rewrite ="), "{text}");
+    assert!(left.iter().any(|left| left.contains("what guards the location")), "{left:#?}");
+}
+
 /// The shape of the configuration that Drupal's projects have.
 #[test]
 fn what_is_missing_goes_on_with_a_named_location_that_rewrites() {

@@ -5,7 +5,7 @@ use std::{
     collections::hash_map::RandomState,
     hash::{BuildHasher as _, Hasher as _},
     io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::{Shutdown, TcpListener, TcpStream},
     path::Path,
     process::{Command, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -14,6 +14,7 @@ use std::{
 };
 
 use kernel::netns::NetNs;
+use socket2::SockRef;
 
 #[path = "attach/packets.rs"]
 mod packets;
@@ -130,6 +131,9 @@ impl Bed {
                 assert_eq!(read, text.strip_prefix(b"+").unwrap_or(text));
             }
         });
+        // Closing alone may come too late for the next one at this address: a process that another test is about to
+        // start has a copy of the socket until its program runs.
+        SockRef::from(&listener).shutdown(Shutdown::Both).unwrap();
     }
 }
 

@@ -8,7 +8,10 @@ use std::{
     process::{Child, Command, Stdio},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{
+            AtomicBool, AtomicU32,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     time::{Duration, Instant},
 };
@@ -66,15 +69,16 @@ fn spawn(mut command: Command) -> Option<Child> {
     }
 }
 
-/// A port that was free a moment ago, and for which a cluster has another one 10,000 above.
+/// A port that is free, and for which a cluster has another one 10,000 above. Both are below those that the system gives
+/// to connections, and no other test of this process gets them.
 fn port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let is_free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     loop {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        let low = 20_000 + port % 9_000;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, low)).is_ok()
-            && TcpListener::bind((Ipv4Addr::LOCALHOST, low + 10_000)).is_ok()
-        {
-            return low;
+        let at = std::process::id().wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Relaxed));
+        let port = 12_000 + (at % 10_000) as u16;
+        if is_free(port) && is_free(port + 10_000) {
+            return port;
         }
     }
 }

@@ -24,7 +24,11 @@ use prost::Message as _;
 use rustls::{ServerConfig, crypto::aws_lc_rs};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
 use serpent_traces::{Counts, Endpoint, Kind, Parents, Span, Trace, Traces, TracesConfig};
-use tokio::{net::TcpListener, sync::mpsc, time::timeout};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    sync::mpsc,
+    time::timeout,
+};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -200,9 +204,10 @@ async fn the_last_spans_are_sent_when_the_server_stops() {
 
 #[tokio::test]
 async fn a_collector_that_is_gone_costs_spans_and_no_time_and_gets_those_that_waited_when_it_is_back() {
-    let place = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // Connections are refused until it listens, and nobody else gets its port.
+    let place = TcpSocket::new_v4().unwrap();
+    place.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = place.local_addr().unwrap();
-    drop(place);
     let exporter = Exporter::start(&format!("http://{address}"), None);
     let began = Instant::now();
     (0..100_000).for_each(|_| exporter.record("a"));
@@ -212,7 +217,7 @@ async fn a_collector_that_is_gone_costs_spans_and_no_time_and_gets_those_that_wa
     while exporter.counts.failures.load(Relaxed) == 0 {
         tokio::task::yield_now().await;
     }
-    let mut collector = Collector::on(TcpListener::bind(address).await.unwrap(), takes, None);
+    let mut collector = Collector::on(place.listen(64).unwrap(), takes, None);
     let mut came = 0;
     while came < 8192 {
         let (.., spans) = collector.next().await;
@@ -228,9 +233,10 @@ async fn a_collector_that_is_gone_costs_spans_and_no_time_and_gets_those_that_wa
 
 #[tokio::test]
 async fn a_collector_that_is_gone_is_not_waited_for_at_the_end() {
-    let place = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // Connections are refused until it listens, and nobody else gets its port.
+    let place = TcpSocket::new_v4().unwrap();
+    place.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = place.local_addr().unwrap();
-    drop(place);
     let exporter = Exporter::start(&format!("http://{address}"), None);
     exporter.record("a");
     while exporter.counts.failures.load(Relaxed) == 0 {

@@ -15,7 +15,7 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{Serpent, certificate, curl, site, tool};
+use crate::support::{Serpent, certificate, curl, free_port, site, tool};
 
 /// Nothing here takes so long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -100,10 +100,6 @@ fn name_server() -> String {
         }
     });
     address
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {

@@ -33,7 +33,7 @@ use tempfile::TempDir;
 
 use super::{
     origin::Origin,
-    support::{PATIENCE, Serpent, big, curl, program, tool},
+    support::{PATIENCE, Serpent, big, curl, free_port, program, tool},
 };
 
 /// Two classes, one slot.

@@ -131,7 +131,8 @@ fn a_reload_adds_and_removes_addresses() {
     let mut old = server.connect();
     old.send(GET);
     old.response();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
+    // At an address that no other test listens at or connects from.
+    let free = std::net::TcpListener::bind("127.0.13.1:0").and_then(|socket| socket.local_addr()).expect("a free port");
     let mut changed = config(root.path());
     changed.listen[0].address = free;
     server.handle.reload(changed).expect("a good configuration");

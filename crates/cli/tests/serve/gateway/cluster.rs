@@ -34,8 +34,7 @@ impl Watched {
     fn start() -> Option<Self> {
         tool("redis-server")?;
         let folder = tempfile::tempdir().unwrap();
-        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let ports @ [master, replica, sentinel] = [free(), free(), free()];
+        let ports @ [master, replica, sentinel] = [free_port(), free_port(), free_port()];
         let text = format!(
             "port {sentinel}\nbind 127.0.0.1\ndir {}\nsentinel monitor shop 127.0.0.1 {master} 1\n\
              sentinel down-after-milliseconds shop 300\nsentinel failover-timeout shop 3000\n",

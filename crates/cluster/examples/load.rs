@@ -71,7 +71,7 @@ async fn gateway(
             (0..classes).map(|_| Demand { running: 0, waiting: random(6 / classes as u64 + 1) }).collect();
         demands[0].running = random(u64::from(holds));
         let ask = CellAsk { holds, demands, ..CellAsk::default() };
-        let ask = Ask { seen, gateways: gateways as u32, linger_ns: 100_000_000, cells: vec![ask] };
+        let ask = Ask { seen, gateways: gateways as u32, linger_ns: 100_000_000, keep_ns: 0, cells: vec![ask] };
         let asked = Instant::now();
         let reply = connection.ask(Duration::from_secs(1), &ask, &cells, &names).await.expect("an answer");
         if asked >= begin {

@@ -47,9 +47,15 @@ pub(crate) fn encode(ask: &Ask, store: u64, cells: &[CellSettings], names: &[Cel
             })
         })
         .collect();
-    let linger_us = ask.linger_ns / 1000;
-    json!({ "seen": ask.seen, "gateways": ask.gateways, "linger": linger_us, "store": store, "cells": cells })
-        .to_string()
+    json!({
+        "seen": ask.seen,
+        "gateways": ask.gateways,
+        "linger": ask.linger_ns / 1000,
+        "keep": ask.keep_ns / 1000,
+        "store": store,
+        "cells": cells,
+    })
+    .to_string()
 }
 
 /// The answer; `None` if it is not one.

@@ -125,7 +125,7 @@ end
 function Site:cell(name)
   local cell = self.sums.cells[name]
   if not cell then
-    cell = { demands = {}, running = 0, held = 0, idle = 0, finished = { 0, 0, 0 }, told = {}, size = 0 }
+    cell = { demands = {}, running = 0, held = 0, idle = 0, keepers = 0, finished = { 0, 0, 0 }, told = {}, size = 0 }
     self.sums.cells[name] = cell
   end
   return cell
@@ -146,6 +146,13 @@ function Site:count(name, held, sign)
   cell.running = cell.running + sign * running
   cell.held = cell.held + sign * math.max(held.slots, running)
   cell.idle = cell.idle + sign * math.max(held.slots - running, 0)
+  if held.kept then cell.keepers = cell.keepers + sign end
+end
+
+-- Slots that are kept for gateways that may be cut off, each of which goes on at its equal part.
+function Site:kept(name)
+  local cell = self:cell(name)
+  return math.min(cell.keepers * math.max(math.floor(cell.size / math.max(self.sums.count, 1)), 1), cell.size)
 end
 
 -- The gateways that got less than their part of a cell, and those that could use more than that, by turn.
@@ -161,7 +168,7 @@ end
 function Site:tell(now, name)
   local cell = self:cell(name)
   for _, key in ipairs({ self:denied_key(name), self:short_key(name) }) do
-    local count = cell.size - cell.held - #cell.told
+    local count = cell.size - self:kept(name) - cell.held - #cell.told
     if count <= 0 then return end
     local first = redis.call('ZPOPMIN', key, count)
     for i = 1, #first, 2 do
@@ -229,12 +236,17 @@ function Site:expire(now, asks)
     else
       record.lapsed = true
       if self.sums.leader == first then self.sums.leader = nil end
-      record.ends = record.ends + record.linger
+      -- A gateway that is gone has no connection any more on which it could hear this.
+      local kept = record.keep > 0 and redis.call('PUBLISH', self.channel .. ':to:' .. first, 'free') > 0
+      record.ends = record.ends + (kept and record.keep or record.linger)
       redis.call('ZADD', self.ends, record.ends, first)
       for name, held in pairs(record.cells) do
         self:count(name, held, -1)
-        held.slots = 0
-        for _, demand in pairs(held.demands) do demand[2] = 0 end
+        held.slots, held.kept = 0, kept
+        for _, demand in pairs(held.demands) do
+          demand[2] = 0
+          if kept then demand[1] = 0 end
+        end
         self:count(name, held, 1)
       end
       redis.call('HSET', self.gateways, first, cmsgpack.pack(record))
@@ -272,11 +284,12 @@ function Site:grant(now, gateway, ask, window, had, periods, most, gateways, slo
     all = all + demands[i]
     demand = demand + its
   end
-  local available = math.max(window - cell.held, 0)
   cell.size = window
+  local divided = window - self:kept(ask.name)
+  local available = math.max(divided - cell.held, 0)
   self:forget_told(now, ask.name, gateway)
-  local wanted = all > window
-  local by_class = wanted and divide(window, ask.division, weights, reserves, demands) or demands
+  local wanted = all > divided
+  local by_class = wanted and divide(divided, ask.division, weights, reserves, demands) or demands
   local exact, parts = 0, {}
   for i, class in ipairs(ask.classes) do
     local part = demands[i] > 0 and (class[4] + class[5]) / demands[i] or 1 / gateways
@@ -301,7 +314,7 @@ function Site:grant(now, gateway, ask, window, had, periods, most, gateways, slo
     slots = math.min(whole + beyond, demand)
   else
     -- One part of the rest stays with the store, for the gateway that needs it first.
-    slots = math.max(math.floor(exact + (window - all) / (gateways + 1) + NEARLY), demand)
+    slots = math.max(math.floor(exact + (divided - all) / (gateways + 1) + NEARLY), demand)
   end
   -- Its requests may soon be twice as many, and it will not ask in time.
   if slow then slots = math.max(slots, math.min(math.floor(window / gateways), demand * 2)) end
@@ -329,7 +342,7 @@ end
 
 -- KEYS: gateways, sums, ends, and the beginning of denied:CELL.
 -- ARGV: gateway, lease in microseconds, the ask as JSON; in tests also the time in microseconds.
--- The ask: seen, gateways, linger (microseconds), store (the number of this process, 0 if it is not known), and by cell: name, window, adjusted, division, holds, finished (done,
+-- The ask: seen, gateways, linger and keep (microseconds), store (the number of this process, 0 if it is not known), and by cell: name, window, adjusted, division, holds, finished (done,
 -- failed, microseconds of service), and by class: name, weight, reserve, running, waiting. The answer: its number, the
 -- number of gateways, whether this one leads, and by cell: slots, whether others want some, the part of each class's
 -- requests in thousandths, all slots of the cell, and what Site:lead says of the others.
@@ -401,7 +414,7 @@ local function ask(keys, argv)
   end
   redis.call('ZADD', site.ends, now + lease, gateway)
   redis.call('HSET', site.gateways, gateway, cmsgpack.pack({
-    number = number, asked = now, ends = now + lease, lapsed = false, linger = its.linger, cells = cells,
+    number = number, asked = now, ends = now + lease, lapsed = false, linger = its.linger, keep = its.keep, cells = cells,
   }))
   site:close()
   -- Those that have not asked yet since the store forgot them are still there.

@@ -153,17 +153,24 @@ async fn same(
             seen: *seen,
             gateways: 3,
             linger_ns: 300_000_000,
+            keep_ns: if id < 4 { 0 } else { 2_000_000_000 },
             cells: vec![
                 CellAsk { window, finished, holds: holds[0], demands: demands(running, waiting) },
                 CellAsk { window: 1 + waiting[1], finished, holds: holds[1], demands: demands([0; 3], of_disk) },
             ],
         };
         let json = encode(&ask, process, &settings, &names);
-        let (gateway, now) = (format!("gateway-{id}"), now_us.to_string());
+        // No connection listens for these.
+        let is_closed = id >= 6;
+        let name = if is_closed { "closed" } else { "gateway" };
+        let (gateway, now) = (format!("{name}-{id}"), now_us.to_string());
         let answer = connection.call("serpent_1_ask", &[&gateway, "1000000", &json, &now]).await.expect("an answer");
         let answer = decode(&answer).expect("an answer of ours");
         let reply = ledger.handle_ask(Instant::from_ns(now_us * 1000), GatewayId(id), ask);
         while ledger.poll_notice().is_some() {}
+        if is_closed {
+            ledger.handle_closed(GatewayId(id));
+        }
         prop_assert_eq!(&answer, &reply);
         *seen = answer.number;
         *holds = [answer.cells[0].slots, answer.cells[1].slots];
@@ -188,7 +195,7 @@ fn a_clock_of_the_store_that_jumps_grants_nothing_twice() {
             let waiting = Demand { running: 0, waiting: 30 };
             let demands = vec![waiting, Demand::default(), Demand::default()];
             let cells = vec![CellAsk { window: 12, holds, demands, ..CellAsk::default() }];
-            let ask = Ask { seen: had.number, gateways: 2, linger_ns: 0, cells };
+            let ask = Ask { seen: had.number, gateways: 2, linger_ns: 0, keep_ns: 0, cells };
             let now = now_us.to_string();
             let json = encode(&ask, 1, settings, names);
             let answer = connection.call("serpent_1_ask", &[gateway, &LEASE_US.to_string(), &json, &now]).await;
@@ -222,7 +229,7 @@ fn a_clock_of_the_store_that_jumps_grants_nothing_twice() {
 fn one_waits(settings: &[CellSettings]) -> Ask {
     let demands = vec![Demand { running: 0, waiting: 5 }; 3];
     let cells = settings.iter().map(|_| CellAsk { demands: demands.clone(), ..CellAsk::default() }).collect();
-    Ask { seen: 0, gateways: 1, linger_ns: 0, cells }
+    Ask { seen: 0, gateways: 1, linger_ns: 0, keep_ns: 0, cells }
 }
 
 #[test]

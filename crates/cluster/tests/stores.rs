@@ -116,7 +116,7 @@ async fn ask_for(connection: &mut Connection, had: Option<&Reply>, demand: Deman
     let holds = had.map_or(0, |had| had.cells[0].slots);
     let cell = CellAsk { window: WINDOW, holds, demands: vec![demand], ..CellAsk::default() };
     let seen = had.map_or(0, |had| had.number);
-    let ask = Ask { seen, gateways: 2, linger_ns: 0, cells: vec![cell] };
+    let ask = Ask { seen, gateways: 2, linger_ns: 0, keep_ns: 0, cells: vec![cell] };
     connection.ask(LEASE, &ask, &cells, &names).await
 }
 

@@ -121,6 +121,9 @@ pub struct Ask {
     pub gateways: u32,
     /// How long its requests may go on when nothing more is heard of it, in nanoseconds.
     pub linger_ns: u64,
+    /// For how long its equal part of each cell is kept for it when nothing more is heard of it, in nanoseconds, as long as
+    /// its connection with the store is open: it goes on at that part if it is cut off.
+    pub keep_ns: u64,
     /// By cell.
     pub cells: Vec<CellAsk>,
 }

@@ -72,6 +72,8 @@ struct Cell {
     held: u32,
     /// Slots held beyond the requests that run.
     idle: u32,
+    /// Gateways whose equal part is kept for them.
+    keepers: u32,
     /// Gateways that got less than their part, in the order of their turn.
     denied: VecDeque<GatewayId>,
     /// Gateways that got their part and could use more, in the order of their turn.
@@ -89,6 +91,9 @@ struct Gateway {
     ends: Instant,
     lapsed: bool,
     linger_ns: u64,
+    keep_ns: u64,
+    /// Its connection has ended.
+    closed: bool,
     cells: Vec<Held>,
 }
 
@@ -98,6 +103,8 @@ struct Held {
     slots: u32,
     /// How far it is behind its exact part, in slots for [`CREDIT_NS`].
     credit: f64,
+    /// Its equal part is kept for it.
+    kept: bool,
 }
 
 /// The ledger may have forgotten leases.
@@ -150,6 +157,13 @@ impl Cell {
         self.running += it.ask.running();
         self.held += it.held();
         self.idle += it.idle();
+        self.keepers += u32::from(it.kept);
+    }
+
+    /// Slots that are kept for gateways that may be cut off. With more gateways than before they are fewer, so that no
+    /// gateway has less than its equal part.
+    fn kept(&self, gateways: u32) -> u32 {
+        self.keepers.saturating_mul(alone(self.settings.window, gateways)).min(self.settings.window)
     }
 
     /// What the gateway that leads is told, and what it says.
@@ -173,6 +187,7 @@ impl Cell {
         self.running -= it.ask.running();
         self.held -= it.held();
         self.idle -= it.idle();
+        self.keepers -= u32::from(it.kept);
     }
 
     /// A gateway no longer waits for slots.
@@ -208,6 +223,7 @@ impl Ledger {
             finished: Tally::default(),
             held: 0,
             idle: 0,
+            keepers: 0,
             denied: VecDeque::new(),
             short: VecDeque::new(),
             told: VecDeque::new(),
@@ -279,14 +295,17 @@ impl Ledger {
             let (it, mut grant) = self.grant(now, id, at, its, had, Bounds { most, gateways, slow });
             grant.others = others;
             self.cells[at].add(&it);
-            self.tell(now, at);
+            self.tell(now, at, gateways);
             held.push(it);
             grants.push(grant);
         }
         let ends = now.add_ns(self.lease_ns);
         self.ends.insert((ends, id));
-        self.gateways
-            .insert(id, Gateway { number, asked_at: now, ends, lapsed: false, linger_ns: ask.linger_ns, cells: held });
+        let Ask { linger_ns, keep_ns, .. } = ask;
+        self.gateways.insert(
+            id,
+            Gateway { number, asked_at: now, ends, lapsed: false, linger_ns, keep_ns, closed: false, cells: held },
+        );
         // Those that have not asked yet since the ledger forgot them are still there.
         Reply { number, gateways: most_gateways, leads, cells: grants }
     }
@@ -306,6 +325,13 @@ impl Ledger {
     /// A gateway ends, and has no request under way.
     pub fn handle_left(&mut self, now: Instant, id: GatewayId) {
         self.forget(now, id);
+    }
+
+    /// The store has noticed that the connection of a gateway has ended.
+    pub fn handle_closed(&mut self, id: GatewayId) {
+        if let Some(gateway) = self.gateways.get_mut(&id) {
+            gateway.closed = true;
+        }
     }
 
     /// The next message to gateways. Ask until `None`.
@@ -330,17 +356,19 @@ impl Ledger {
         let Bounds { most, gateways, slow } = bounds;
         let cell = &mut self.cells[at];
         let window = cell.settings.window;
+        let kept = cell.kept(gateways);
+        let divided = window - kept;
         let mut demands = cell.demands.clone();
         for (all, its) in demands.iter_mut().zip(&ask.demands) {
             *all += f64::from(its.running + its.waiting);
         }
         let all: f64 = demands.iter().sum();
         let demand = ask.demand();
-        let available = window.saturating_sub(cell.held);
+        let available = divided.saturating_sub(cell.held);
         cell.forget_told(now, id);
-        let wanted = all > f64::from(window);
+        let wanted = all > f64::from(divided);
         let by_class: Vec<f64> = if wanted {
-            divide(f64::from(window), cell.settings.division, &cell.settings.classes, &demands)
+            divide(f64::from(divided), cell.settings.division, &cell.settings.classes, &demands)
         } else {
             demands.clone()
         };
@@ -371,7 +399,7 @@ impl Ledger {
             (whole + beyond).min(demand)
         } else {
             // One part of the rest stays with the store, for the gateway that needs it first.
-            let spare = (f64::from(window) - all) / (f64::from(gateways) + 1.0);
+            let spare = (f64::from(divided) - all) / (f64::from(gateways) + 1.0);
             ((exact + spare + NEARLY) as u32).max(demand)
         };
         // Its requests may soon be twice as many, and it will not ask in time.
@@ -399,13 +427,13 @@ impl Ledger {
         } else if !wanted {
             cell.called = false;
         }
-        (Held { ask, slots, credit }, Grant { slots, parts, wanted, window, others: Others::default() })
+        (Held { ask, slots, credit, kept: false }, Grant { slots, parts, wanted, window, others: Others::default() })
     }
 
     /// Tells as many gateways as slots are free, beside those that were told already.
-    fn tell(&mut self, now: Instant, at: usize) {
+    fn tell(&mut self, now: Instant, at: usize, gateways: u32) {
         let cell = &mut self.cells[at];
-        for _ in cell.held + cell.told.len() as u32..cell.settings.window {
+        for _ in cell.kept(gateways) + cell.held + cell.told.len() as u32..cell.settings.window {
             let Some(id) = cell.denied.pop_front().or_else(|| cell.short.pop_front()) else { return };
             cell.told.push_back((now, id));
             self.notices.push_back(Notice::Free(id));
@@ -427,20 +455,23 @@ impl Ledger {
             }
             self.ends.remove(&(ends, id));
             gateway.lapsed = true;
-            gateway.ends = ends.add_ns(gateway.linger_ns);
+            let kept = gateway.keep_ns > 0 && !gateway.closed;
+            gateway.ends = ends.add_ns(if kept { gateway.keep_ns } else { gateway.linger_ns });
             self.ends.insert((gateway.ends, id));
             for (cell, held) in self.cells.iter_mut().zip(&mut gateway.cells) {
                 cell.subtract(held);
                 // Nobody speaks for its waiting requests.
-                held.slots = 0;
+                (held.slots, held.kept) = (0, kept);
                 for demand in &mut held.ask.demands {
                     demand.waiting = 0;
+                    demand.running *= u32::from(!kept);
                 }
                 cell.add(held);
             }
+            let gateways = self.gateways.len() as u32;
             for at in 0..self.cells.len() {
                 self.cells[at].leave(now, id);
-                self.tell(now, at);
+                self.tell(now, at, gateways);
             }
         }
     }
@@ -451,7 +482,7 @@ impl Ledger {
         for (at, held) in gateway.cells.iter().enumerate() {
             self.cells[at].subtract(held);
             self.cells[at].leave(now, id);
-            self.tell(now, at);
+            self.tell(now, at, self.gateways.len() as u32);
         }
     }
 }

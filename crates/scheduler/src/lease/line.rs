@@ -28,6 +28,10 @@ const PARTS_OF_RESPONSE: u32 = 2 * PARTS;
 const MOST_RESPONSES: usize = 1_000;
 /// Where no response waits, so much is asked for, in eighths of what was sent.
 const HEADROOM_EIGHTHS: u64 = 10;
+/// For so long the equal part of a gateway is kept that is not heard of, but whose connection the store has: if it is cut
+/// off, it sends at that part. The network mends most faults by then. A machine without power looks the same
+/// from the store, and until then a part of the line is not used for it.
+const KEEP_NS: u64 = 10_000_000_000;
 
 /// A gateway's part of a line. After every `handle_*` call: [`Line::rate`] and [`Line::poll_ask`]; again at
 /// [`Line::poll_timeout`].
@@ -156,7 +160,8 @@ impl Line {
         let cells = vec![CellAsk { window: PARTS, holds, demands, ..CellAsk::default() }];
         self.holder.handle_asked(now, &cells);
         // Nothing of a gateway that is gone goes on: what it sent has left.
-        Some(Ask { seen: self.holder.seen(), gateways: self.holder.gateways(), linger_ns: 0, cells })
+        let (seen, gateways) = (self.holder.seen(), self.holder.gateways());
+        Some(Ask { seen, gateways, linger_ns: 0, keep_ns: KEEP_NS, cells })
     }
 
     /// When to look again if nothing happens before.

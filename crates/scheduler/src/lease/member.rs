@@ -154,6 +154,7 @@ impl Member {
             seen: self.holder.seen(),
             gateways: self.holder.gateways(),
             linger_ns: slowest_ns.saturating_mul(LINGER_MEANS).min(LINGER_MOST_NS),
+            keep_ns: 0,
             cells: asks,
         })
     }

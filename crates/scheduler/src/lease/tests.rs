@@ -140,7 +140,7 @@ impl World {
             it.holder.handle_asked(now, &cells);
             it.asked = Some(self.now);
             let (seen, gateways) = (it.holder.seen(), it.holder.gateways());
-            Ask { seen, gateways, linger_ns: 200 * MS, cells }
+            Ask { seen, gateways, linger_ns: 200 * MS, keep_ns: 0, cells }
         });
         let online = it.online;
         for (request, class) in started {
@@ -482,7 +482,7 @@ proptest! {
             let slots = if until > now { slots } else { 0 };
             let running = running.min(slots);
             let demands = vec![Demand { running, waiting: gold }, Demand { running: 0, waiting: plain }];
-            let ask = Ask { seen, gateways: 6, linger_ns: 0, cells: vec![CellAsk { holds: slots, demands, ..CellAsk::default() }] };
+            let ask = Ask { seen, gateways: 6, linger_ns: 0, keep_ns: 0, cells: vec![CellAsk { holds: slots, demands, ..CellAsk::default() }] };
             let reply = ledger.handle_ask(Instant::from_ns(now), GatewayId(id), ask);
             holds.insert(id, (reply.cells[0].slots, now + 1000 * MS, reply.number));
             let granted: u32 = holds.values().filter(|it| it.1 > now).map(|it| it.0).sum();

@@ -301,20 +301,79 @@ fn without_the_store_each_gateway_has_an_equal_part_and_with_it_again_what_it_ne
 }
 
 #[test]
-fn a_gateway_that_is_cut_off_sends_at_its_equal_part_and_the_others_divide_the_whole() {
-    let mut world = World::new(2, Policy::Weighted, &[]);
-    world.downloads(0, 0, 1);
+fn what_is_cut_off_keeps_its_equal_part_and_no_more_than_the_line_is_in_use_for_ten_seconds() {
+    let mut world = World::new(3, Policy::Weighted, &[]);
+    world.downloads(0, 0, 3);
     world.downloads(1, 0, 1);
-    world.pass(100);
+    world.pass(300);
+    // The one that is cut off holds 0, 250 or 750 of a thousand.
+    for cut in [2, 1, 0] {
+        world.gateways[cut].online = false;
+        let others = world.gateways.iter().filter(|it| it.online && !it.downloads.is_empty()).count() as u64;
+        let mut most = 0;
+        for _ in 0..45 {
+            most = most.max(world.measure(100).iter().sum());
+        }
+        assert!(most <= 1015, "{cut}: {most}");
+        let rates = world.measure(500);
+        let of = |at: usize, downloads: u64, of_all: u64| match at {
+            _ if world.gateways[at].downloads.is_empty() => 0,
+            _ if at == cut => 333,
+            _ => 667 * if others == 1 { 1 } else { downloads } / if others == 1 { 1 } else { of_all },
+        };
+        assert!(near(&rates, &[of(0, 3, 4), of(1, 1, 4), 0], 15), "{cut}: {rates:?}");
+        world.gateways[cut].online = true;
+        world.pass(600);
+        let rates = world.measure(500);
+        assert!(near(&rates, &[750, 250, 0], 15), "{cut} is back: {rates:?}");
+    }
+    assert!(world.most <= PARTS, "{}", world.most);
+    // Longer than that, and it counts as gone. It still sends.
     world.gateways[1].online = false;
-    world.pass(3_000);
+    world.pass(11_500);
     let rates = world.measure(500);
-    assert!(near(&rates, &[1000, 500], 10), "the bound is that: {rates:?}");
+    assert!(near(&rates, &[1000, 333, 0], 15), "the bound is that: {rates:?}");
     world.gateways[1].online = true;
     // It has a lease that the store knows nothing of, so nothing more is granted for a second.
     world.pass(2_000);
     let rates = world.measure(500);
-    assert!(near(&rates, &[500, 500], 15), "{rates:?}");
+    assert!(near(&rates, &[750, 250, 0], 15), "{rates:?}");
+}
+
+#[test]
+fn the_part_of_a_gateway_whose_connection_has_ended_goes_to_the_others_with_its_lease() {
+    let mut world = World::new(2, Policy::Weighted, &[]);
+    world.downloads(0, 0, 1);
+    world.downloads(1, 0, 1);
+    world.pass(100);
+    world.downloads(1, 0, 0);
+    world.gateways[1].online = false;
+    world.ledger.as_mut().unwrap().handle_closed(GatewayId(1));
+    // An ask may be on its way.
+    world.pass(1);
+    world.ledger.as_mut().unwrap().handle_closed(GatewayId(1));
+    world.pass(1_150);
+    let rates = world.measure(500);
+    assert!(near(&rates, &[1000, 0], 15), "{rates:?}");
+}
+
+#[test]
+fn a_gateway_that_comes_while_all_others_are_cut_off_has_its_equal_part() {
+    let mut world = World::new(2, Policy::Weighted, &[]);
+    world.downloads(0, 0, 1);
+    // Only the first one was ever there.
+    world.gateways[1].online = false;
+    let now = world.now();
+    world.ledger.as_mut().unwrap().handle_left(now, GatewayId(1));
+    world.pass(500);
+    world.gateways[0].online = false;
+    world.pass(3_000);
+    world.gateways[1].line = Line::new(world.now(), Times::DEFAULT, whole(), Policy::Weighted, &[]);
+    world.gateways[1].online = true;
+    world.downloads(1, 0, 1);
+    world.pass(1_500);
+    let rates = world.measure(500);
+    assert!(rates[1].abs_diff(500) <= 10, "{rates:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::{
     class::ClassId,
     job::{JobId, Path, Size},
     lease::{GatewayId, Ledger, Notice},
+    order::Order,
     uplink::{ClassShare, Settings, Uplink},
 };
 
@@ -40,6 +41,9 @@ struct Gateway {
     /// A download whose client takes a chunk each [`SLOW_US`]; when it asks again.
     slow: Option<JobId>,
     slow_at: Option<Instant>,
+    /// Files under way, and those that have ended, by their numbers.
+    files: Vec<(JobId, usize)>,
+    ended: Vec<usize>,
     /// The gateway reaches the store.
     online: bool,
     /// Wire bytes sent until the last look.
@@ -74,6 +78,8 @@ impl World {
                 served: vec![],
                 slow: None,
                 slow_at: None,
+                files: vec![],
+                ended: vec![],
                 online: true,
                 counted: 0,
                 counted_of: vec![0; classes.len()],
@@ -109,6 +115,16 @@ impl World {
         for _ in has.len()..count {
             let job = it.uplink.handle_started_of(now, ClassId(class as u16), Size::Unknown, Path::UNKNOWN);
             it.downloads.push((job, class));
+            it.served.push(job);
+        }
+    }
+
+    /// Begins a file of a class at every gateway.
+    fn file(&mut self, number: usize, class: u16, bytes: u64) {
+        let now = self.now();
+        for it in &mut self.gateways {
+            let job = it.uplink.handle_started_of(now, ClassId(class), Size::Known(bytes), Path::UNKNOWN);
+            it.files.push((job, number));
             it.served.push(job);
         }
     }
@@ -202,7 +218,14 @@ impl Gateway {
                     _ => self.slow_at = None,
                 }
             }
-            if self.uplink.handle_wants(now, job, u64::MAX).is_some() {
+            let bytes = self.uplink.remaining_bytes(job).unwrap_or(u64::MAX);
+            if bytes == 0 {
+                self.uplink.handle_finished(now, job, true);
+                let at = self.files.iter().position(|(of, _)| *of == job).unwrap();
+                self.ended.push(self.files.swap_remove(at).1);
+                continue;
+            }
+            if self.uplink.handle_wants(now, job, bytes).is_some() {
                 self.served.push(job);
             }
         }
@@ -403,6 +426,49 @@ fn a_gateway_whose_clients_are_slow_leaves_what_they_do_not_take() {
     // It could take 120 of a thousand, and asks for a quarter more. The rest is the other one's.
     assert!(rates[0] >= 840 && rates[1] >= 110 && world.most <= PARTS, "{rates:?}");
     assert!(world.asks - asks <= 2 * 3 * 30, "{}", world.asks - asks);
+}
+
+/// The order in which files end at gateways that send through one line.
+fn ends(gateways: usize, order: Order, deadlines_ms: Option<[u64; 2]>) -> Vec<Vec<usize>> {
+    let mut world = World::new(gateways, Policy::Weighted, &[]);
+    let now = world.now();
+    let classes: Vec<_> = (deadlines_ms.iter().flatten())
+        .map(|ms| Class { deadline_ns: Some(ms * 1_000_000), ..Class::default() })
+        .collect();
+    for it in &mut world.gateways {
+        it.uplink.handle_settings(now, Settings { order, ..*it.uplink.settings() });
+        if !classes.is_empty() {
+            let share = ClassShare { policy: Policy::Edf, classes: classes.clone(), slots: None };
+            it.uplink.handle_share(now, Some(share), &[]).unwrap();
+            it.line.handle_settings(now, whole(), Policy::Edf, &classes);
+        }
+    }
+    if !classes.is_empty() {
+        let cells = vec![world.gateways[0].line.cell().clone()];
+        world.ledger = Some(Ledger::new(now, Times::DEFAULT.lease_ns, cells));
+        world.pass(1_500);
+    }
+    for (number, bytes) in [2_000_000, 500_000, 1_000_000].into_iter().enumerate() {
+        world.file(number, u16::from(number == 2), bytes);
+    }
+    world.pass(20);
+    world.file(3, 0, 20_000);
+    world.pass(100 + 300 * gateways as u64);
+    assert!(world.most <= PARTS, "{}", world.most);
+    world.gateways.iter().map(|it| it.ended.clone()).collect()
+}
+
+#[test]
+fn each_gateway_keeps_its_order_on_its_part_of_the_line() {
+    // Stert goes by the rate at which a response was sent so far, which is another one here.
+    for order in Order::ALL.into_iter().filter(|order| *order != Order::Stert) {
+        let alone = ends(1, order, None);
+        assert_eq!(ends(2, order, None), vec![alone[0].clone(); 2], "{order}");
+    }
+    assert_eq!(ends(2, Order::Srpt, None), [[3, 1, 2, 0]; 2]);
+    assert_eq!(ends(2, Order::Fifo, None), [[0, 1, 2, 3]; 2]);
+    // The file that may take a second goes before those that may take a minute, though it is not the shortest.
+    assert_eq!(ends(2, Order::Srpt, Some([60_000, 1_000])), [[2, 3, 1, 0]; 2]);
 }
 
 proptest! {

@@ -51,6 +51,7 @@ fn exported() -> Option<Exported> {
 
     let classes = format!(
         "listen = [\"127.0.0.1:0\"]\nadmin = \"127.0.0.1:0\"\n[uplink]\nrate = \"10mbit\"\nshare = \"weighted\"\n\
+         line = \"rack\"\n\
          [[upstream]]\nname = \"app\"\nservers = [\"{upstream}\"]\n\
          [[site]]\n[[site.route]]\npath = \"/\"\nupstream = \"app\"\n\
          [[class]]\nname = \"buyers\"\nobjective = {{ p95 = \"10s\", error-rate = \"99%\" }}\n\

@@ -579,4 +579,11 @@ fn a_share_that_cannot_be_kept_is_refused() {
     // Of a window of 8 they are a quarter.
     reserves.admission.total = std::num::NonZeroU32::new(8);
     assert!(Uplink::new(&config("8mbit", Order::Srpt), &reserves).is_ok());
+    // But not of a line that is shared with other gateways.
+    let line = UplinkConfig { line: Some("a".to_owned()), ..config("8mbit", Order::Srpt) };
+    for classes in [&reserves, &shared(Policy::Fixed)] {
+        let error = Uplink::new(&line, classes).unwrap_err();
+        assert!(matches!(error, UplinkError::KeptOfLine), "{error}");
+    }
+    assert!(Uplink::new(&line, &shared(Policy::Shared)).is_ok());
 }

@@ -89,6 +89,11 @@ pub(super) fn share(config: &UplinkConfig, classes: &Classes) -> Result<Option<C
     let slots = admission.total.or_else(|| admission.resources.iter().filter_map(|it| it.window).max());
     let given = classes.classes.iter().map(|class| class.given).collect();
     let share = ClassShare { policy, classes: given, slots: slots.map(NonZeroU32::get) };
+    let keeps = policy == Policy::Fixed
+        || policy == Policy::Shared && share.classes.iter().any(|class| class.reserved_slots > 0);
+    if config.line.is_some() && keeps {
+        return Err(UplinkError::KeptOfLine);
+    }
     share.check().map_err(UplinkError::Share)?;
     Ok(Some(share))
 }

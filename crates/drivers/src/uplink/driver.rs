@@ -198,7 +198,9 @@ impl Driver {
             {
                 let state = &mut *state;
                 if pace::follow(&mut state.pace, now, &state.config, config, state.machine.share()) {
-                    state.doubts = Doubts::default();
+                    (state.doubts, state.line_ask) = (Doubts::default(), None);
+                    // The task that asks for the line may have to leave it.
+                    self.line_asks.notify_one();
                 }
             }
             state.config = config.clone();

@@ -20,6 +20,8 @@ pub enum UplinkError {
     ShareNotBandable(Policy),
     /// `enforce = "kernel"` with more classes than there are bands.
     TooManyClasses(usize),
+    /// A line that several gateways share, and a share or reserves that keep a part of the rate for a class.
+    KeptOfLine,
     /// The share between classes contradicts itself.
     Share(ShareError),
 }
@@ -42,6 +44,10 @@ impl fmt::Display for UplinkError {
                 f,
                 "the kernel has bands for {CLASSES_MAX} classes in strict order, and there are {count}; use `enforce = \
                  \"server\"`, or leave out the uplink's share"
+            ),
+            Self::KeptOfLine => f.write_str(
+                "no part of `uplink.line` can be kept for a class: a gateway could only keep a part of its own part; share the uplink \
+                 by `weighted` or `strict`, or leave out the reserves of classes",
             ),
             Self::Share(error) => write!(f, "the uplink cannot be shared between the classes so: {error}"),
         }

@@ -105,9 +105,10 @@ impl Uplink {
     }
 
     /// Waits until the store is to be asked for a part of the line that several gateways send through; forever without such
-    /// a line. One task calls it, and reports the outcome before it calls again.
-    pub async fn line_ask(&self) -> LeaseAsk {
-        self.driver.line_ask().await
+    /// a line. `asked_of` is the line that was asked for last; `None` is returned once the gateway no longer sends through
+    /// it. One task calls it, and reports the outcome before it calls again.
+    pub async fn line_ask(&self, asked_of: Option<&str>) -> Option<LeaseAsk> {
+        self.driver.line_ask(asked_of).await
     }
 
     /// The store has answered.

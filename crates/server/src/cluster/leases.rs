@@ -26,10 +26,11 @@ enum Leased {
 }
 
 impl Leased {
-    async fn ask(&self) -> LeaseAsk {
+    /// The ask that is due next; `None`: the line of this connection is no longer that of the gateway.
+    async fn ask(&self, link: Option<&Link>) -> Option<LeaseAsk> {
         match self {
-            Self::Slots(admission) => admission.lease_ask().await,
-            Self::Line(uplink) => uplink.line_ask().await,
+            Self::Slots(admission) => Some(admission.lease_ask().await),
+            Self::Line(uplink) => uplink.line_ask(link.and_then(|link| link.line.as_deref())).await,
         }
     }
 
@@ -117,11 +118,17 @@ pub(crate) async fn hold_line(state: Arc<ServerState>) {
 
 async fn hold(state: &ServerState, leased: &Leased) {
     let Some(store) = state.cluster.as_ref().map(|cluster| &cluster.store) else { return std::future::pending().await };
-    let (mut link, mut opening) = (None, Opening::default());
+    let (mut link, mut opening) = (None::<Link>, Opening::default());
     let mut is_reached = true;
     let mut told_at: Option<Instant> = None;
     loop {
-        let ask = leased.ask().await;
+        let Some(ask) = leased.ask(link.as_ref()).await else {
+            // If that fails, the lease ends by itself.
+            if let Some(mut left) = link.take() {
+                let _ = timeout(ANSWER_TIMEOUT, left.connection.leave()).await;
+            }
+            continue;
+        };
         let answer = match timeout(ANSWER_TIMEOUT, answer(store, leased, (&mut link, &mut opening), &ask)).await {
             Ok(answer) => answer.map_err(|error| error.to_string()),
             Err(_) => Err(format!("the store has not answered within {ANSWER_TIMEOUT:?}")),

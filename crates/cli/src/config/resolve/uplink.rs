@@ -154,8 +154,12 @@ impl Resolver<'_> {
                     "no part of a line that several gateways share can be kept for a class",
                     share.map(Spanned::span),
                 )
+                .also(reserves.filter(|_| policy == "shared").map(Spanned::span), "kept here")
                 .also(Some(line.span()), "shared by gateways here")
-                .help("share the uplink by `weighted` or `strict`"),
+                .help(match policy {
+                    "fixed" => "a gateway could only keep a part of its own part: share the uplink by `weighted` or `strict`",
+                    _ => "a gateway could only keep a part of its own part: leave `reserved` out, or share the uplink by `weighted`",
+                }),
             );
         }
         Some(name.to_owned())

@@ -17,13 +17,13 @@ use super::{
 };
 
 /// A way to the store that can be cut. Then it neither passes nor ends anything, as a network that drops packets.
-struct Way {
-    address: SocketAddr,
+pub(super) struct Way {
+    pub address: SocketAddr,
     is_cut: Arc<AtomicBool>,
 }
 
 impl Way {
-    fn to(store: &Store) -> Self {
+    pub fn to(store: &Store) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, socket) = (listener.local_addr().unwrap(), store.socket());
         let is_cut = Arc::new(AtomicBool::new(false));
@@ -47,7 +47,7 @@ impl Way {
         Self { address, is_cut }
     }
 
-    fn cut(&self, is_cut: bool) {
+    pub fn cut(&self, is_cut: bool) {
         self.is_cut.store(is_cut, SeqCst);
     }
 }

@@ -10,12 +10,18 @@ use super::Driver;
 use crate::{lease::LeaseAsk, uplink::line::LineStats};
 
 impl Driver {
-    /// Waits until the store is to be asked for a part of the line; forever without a line. One task calls it; it reports the
-    /// outcome before it calls again.
-    pub(in super::super) async fn line_ask(&self) -> LeaseAsk {
+    /// Waits until the store is to be asked for a part of the line; forever without a line. `None`: the gateway no longer sends
+    /// through the line `asked_of`. One task calls it; it reports the outcome before it calls again.
+    pub(in super::super) async fn line_ask(&self, asked_of: Option<&str>) -> Option<LeaseAsk> {
         loop {
-            if let Some(due) = self.state.lock().line_ask.take() {
-                return due;
+            {
+                let mut state = self.state.lock();
+                if asked_of.is_some() && state.config.line.as_deref() != asked_of {
+                    return None;
+                }
+                if let Some(due) = state.line_ask.take() {
+                    return Some(due);
+                }
             }
             self.line_asks.notified().await;
         }

@@ -193,6 +193,12 @@ const BROKEN: &[(&str, &str, &str)] = &[
         "only the server itself",
     ),
     (
+        "[cluster]\nstore = \"redis://a\"\nsite = \"a\"\n[uplink]\nrate = \"1gbit\"\nline = \"a\"\nshare = \"shared\"\n\
+         [[class]]\nname = \"gold\"\nreserved = 2\n[admission]\nslots = 9\n",
+        ":14:9",
+        "leave `reserved` out",
+    ),
+    (
         "[cluster]\nstore = \"redis://a\"\nsite = \"a\"\n[uplink]\nrate = \"1gbit\"\nline = \"a\"\nshare = \"fixed\"\n",
         ":14:9",
         "can be kept for a class",

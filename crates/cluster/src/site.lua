@@ -125,7 +125,7 @@ end
 function Site:cell(name)
   local cell = self.sums.cells[name]
   if not cell then
-    cell = { demands = {}, running = 0, held = 0, idle = 0, keepers = 0, finished = { 0, 0, 0 }, told = {}, size = 0 }
+    cell = { demands = {}, running = 0, held = 0, idle = 0, finished = { 0, 0, 0 }, told = {}, size = 0 }
     self.sums.cells[name] = cell
   end
   return cell
@@ -146,12 +146,13 @@ function Site:count(name, held, sign)
   cell.running = cell.running + sign * running
   cell.held = cell.held + sign * math.max(held.slots, running)
   cell.idle = cell.idle + sign * math.max(held.slots - running, 0)
-  if held.kept then cell.keepers = cell.keepers + sign end
+  if held.kept then cell.keepers = (cell.keepers or 0) + sign end
 end
 
 -- Slots that are kept for gateways that may be cut off, each of which goes on at its equal part.
 function Site:kept(name)
   local cell = self:cell(name)
+  if (cell.keepers or 0) == 0 then return 0 end
   return math.min(cell.keepers * math.max(math.floor(cell.size / math.max(self.sums.count, 1)), 1), cell.size)
 end
 
@@ -237,7 +238,7 @@ function Site:expire(now, asks)
       record.lapsed = true
       if self.sums.leader == first then self.sums.leader = nil end
       -- A gateway that is gone has no connection any more on which it could hear this.
-      local kept = record.keep > 0 and redis.call('PUBLISH', self.channel .. ':to:' .. first, 'free') > 0
+      local kept = record.keep and redis.call('PUBLISH', self.channel .. ':to:' .. first, 'free') > 0
       record.ends = record.ends + (kept and record.keep or record.linger)
       redis.call('ZADD', self.ends, record.ends, first)
       for name, held in pairs(record.cells) do
@@ -414,7 +415,8 @@ local function ask(keys, argv)
   end
   redis.call('ZADD', site.ends, now + lease, gateway)
   redis.call('HSET', site.gateways, gateway, cmsgpack.pack({
-    number = number, asked = now, ends = now + lease, lapsed = false, linger = its.linger, keep = its.keep, cells = cells,
+    number = number, asked = now, ends = now + lease, lapsed = false, linger = its.linger, cells = cells,
+    keep = its.keep > 0 and its.keep or nil,
   }))
   site:close()
   -- Those that have not asked yet since the store forgot them are still there.

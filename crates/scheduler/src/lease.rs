@@ -17,6 +17,8 @@
 //! - The slots granted in unexpired leases, and the requests of expired ones as far as they are known, are never more than
 //!   the window. In use may be more only by requests that a gateway started while an answer with fewer slots was on its
 //!   way for more than 50 ms, by gateways that cannot reach the store while others do (each has [`alone`] slots).
+//! - Where asks say so, the equal part of a silent gateway is kept for it for some time, unless its connection has ended. Then
+//!   a gateway that cannot reach the store is no such exception.
 //! - Without the store no gateway has more than [`alone`] slots once its lease has ended, and each has so many once the
 //!   leases of all others have ended, too.
 //! - If there is more demand than slots, each class has what its policy gives it over the whole site, and each gateway a

@@ -400,6 +400,11 @@ local function ask(keys, argv)
     end
     local held, grant = site:grant(now, gateway, cell, window, had, periods, most, gateways, slow)
     grant[5] = others
+    if had and had.kept then
+      -- The ask may have been on its way for long. Its answer arrives nowhere then.
+      local free = math.max(window - site:cell(cell.name).held, 0)
+      held.slots = math.max(held.slots, math.min(math.max(math.floor(window / gateways), 1), free))
+    end
     site:count(cell.name, held, 1)
     site:tell(now, cell.name)
     cells[cell.name], grants[i] = held, grant

@@ -292,8 +292,16 @@ impl Ledger {
                 }
                 true => its.holds,
             };
-            let (it, mut grant) = self.grant(now, id, at, its, had, Bounds { most, gateways, slow });
+            let was_kept = had.is_some_and(|(held, _)| held.kept);
+            let (mut it, mut grant) = self.grant(now, id, at, its, had, Bounds { most, gateways, slow });
             grant.others = others;
+            if was_kept {
+                // The ask may have been on its way for long. Then its answer arrives nowhere, and the gateway goes on at its
+                // equal part until it asks again.
+                let cell = &self.cells[at];
+                let window = cell.settings.window;
+                it.slots = it.slots.max(alone(window, gateways).min(window.saturating_sub(cell.held)));
+            }
             self.cells[at].add(&it);
             self.tell(now, at, gateways);
             held.push(it);

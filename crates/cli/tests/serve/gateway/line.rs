@@ -270,7 +270,7 @@ fn three_gateways_keep_to_the_line_while_parts_of_it_fail() {
     wait_for_rates([&a, &b, &c], |[a, b, _]| each([USED / 2; 2])([a, b]));
     let of_c = Downloads::start(&c, 4);
     wait_for_rates([&a, &b, &c], each([THIRD; 3]));
-    println!("three at work: {:.3?}", wait_for([&a, &b, &c], |parts| parts.iter().sum::<f64>() > 0.93));
+    println!("three at work: {:.3?}", wait_for([&a, &b, &c], |parts| parts.iter().all(|part| *part > 0.2)));
 
     // A killed process has no connection any more: it is known to be gone when its lease ends.
     c.serpent.signal(Signal::KILL);
@@ -300,7 +300,7 @@ fn three_gateways_keep_to_the_line_while_parts_of_it_fail() {
     way.cut(true);
     c.has("line_in_force", 0);
     wait_for_rates([&a, &b, &c], each([both[0], both[1], THIRD]));
-    let (_, [of_a, of_b, of_c_part]) = wait_for([&a, &b, &c], |parts| parts.iter().sum::<f64>() > 0.9);
+    let (_, [of_a, of_b, of_c_part]) = wait_for([&a, &b, &c], |parts| parts.iter().all(|part| *part > 0.15));
     println!("cut off: {of_a:.3} {of_b:.3} {of_c_part:.3}");
     way.cut(false);
     let took = wait_for_rates([&a, &b, &c], each([USED / 2, USED / 4, USED / 4]));

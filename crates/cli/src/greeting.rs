@@ -77,13 +77,13 @@ fn next(config: &Config, args: &Overrides) -> String {
     if root.is_some_and(|root| !has_index(root)) && config.sites.iter().all(|site| !site.files.listing) {
         return "there is no index.html here, so `/` is not found: `--listing` lists the files".to_owned();
     }
-    match config.admin {
-        Some(_) => {
-            "`--uplink 10mbit` names the rate of the line; `--upstream http://127.0.0.1:3000` passes requests on"
-        }
-        None => "`--admin 127.0.0.1:9090` shows on a page what it does; `--uplink 10mbit` names the rate of the line",
-    }
-    .to_owned()
+    let useful = [
+        (config.admin.is_none(), "`--admin 127.0.0.1:9090` shows on a page what it does"),
+        (!matches!(config.uplink.rate, UplinkRate::Given(_)), "`--uplink 10mbit` names the rate of the line"),
+        (true, "`--upstream http://127.0.0.1:3000` passes requests on"),
+    ];
+    let first_two: Vec<_> = useful.into_iter().filter(|(is_new, _)| *is_new).map(|(_, text)| text).take(2).collect();
+    first_two.join("; ")
 }
 
 #[cfg(test)]
@@ -116,11 +116,12 @@ mod tests {
         let with_index = said(&args);
         assert!(with_index.contains("(srpt), over an uplink of 10mbit\n"), "{with_index}");
         assert!(with_index.contains("http://localhost:80 from here"), "{with_index}");
+        assert!(!with_index.contains("`--uplink 10mbit`"), "it is given already: {with_index}");
         assert!(with_index.contains("next   `--admin 127.0.0.1:9090` shows on a page"), "{with_index}");
         let admin = Some(Some("127.0.0.1:9090".parse().unwrap()));
         let with_page = said(&Overrides { admin, ..args });
         assert!(with_page.contains("page   http://127.0.0.1:9090/ shows what it does\n"), "{with_page}");
-        assert!(with_page.contains("next   `--uplink 10mbit`"), "{with_page}");
+        assert!(with_page.contains("next   `--upstream http://127.0.0.1:3000` passes"), "{with_page}");
         let upstream = vec![values::upstream_server("http://127.0.0.1:3000").unwrap()];
         let args = Overrides { upstream, uplink: Some(UplinkRate::Off), ..Overrides::default() };
         let gateway = said(&args);

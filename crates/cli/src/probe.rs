@@ -71,14 +71,14 @@ pub fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
     stop.store(true, Relaxed);
 
     for probed in &probed {
-        say(&report::text(probed))?;
+        say(&chart::wrapped(&report::text(probed)))?;
     }
     if let Some(folder) = &args.out {
         report::write(folder, &probed)
             .map_err(|error| Failure::Run(format!("cannot write into `{}`: {error}", folder.display())))?;
     }
     if let Some(why) = &failed {
-        let _ = writeln!(io::stderr(), "error: {why}");
+        let _ = writeln!(io::stderr(), "{}", chart::wrapped(&format!("error: {why}")));
     }
     let changes = changes(&probed, &targets)?;
     if interrupted || changes.is_empty() {
@@ -228,10 +228,10 @@ fn changes(probed: &[Probed], targets: &[Target]) -> Result<Vec<Change>, Failure
         let (least, most) = (target.limits.0.get(), target.limits.1.get());
         let window = found.window.clamp(least, most.max(least));
         if window != found.window {
-            say(&format!(
+            say(&chart::wrapped(&format!(
                 "`{}`: the window of {} is not from {least} to {most} (`least`, `most`): it becomes {window}\n",
                 probed.resource, found.window
-            ))?;
+            )))?;
         }
         changes.push(Change { resource: probed.resource.clone(), window, bound: write::rounded(found.bound_ns) });
     }

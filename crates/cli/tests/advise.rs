@@ -148,14 +148,16 @@ fn a_busy_site_gets_numbers_and_a_configuration_that_passes_check() {
 }
 
 #[test]
-fn tables_keep_within_100_columns_and_the_page_stands_alone() {
+fn the_text_keeps_within_80_columns_and_the_page_stands_alone() {
     let folder = folder(&[("a.log", busy(10).as_bytes())]);
     let output =
         serpent(folder.path(), &["advise", "a.log", "--uplink", "320kbit", "--html", "a.html", "--json", "a.json"]);
     let text = stdout(&output);
     assert!(output.status.success() && output.stderr.is_empty(), "{}", stderr(&output));
-    let widest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
-    assert!(widest.chars().count() <= 100, "{widest}");
+    // But for the configuration, which is to be copied.
+    let prose = text.lines().filter(|line| !line.starts_with("    "));
+    let widest = prose.max_by_key(|line| line.chars().count()).unwrap();
+    assert!(widest.chars().count() <= 80, "{widest}");
     for part in [
         "Scheduling would do a little today",
         "srpt-bands",

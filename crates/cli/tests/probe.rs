@@ -130,6 +130,12 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+fn assert_fits_80_columns(output: &Output) {
+    let said = stdout(output) + &stderr(output);
+    let wide = |line: &&str| line.chars().count() > 80 && line.trim().contains(' ');
+    assert_eq!(said.lines().find(wide), None, "{said}");
+}
+
 fn fails(output: &Output, code: i32, part: &str) {
     assert_eq!(output.status.code(), Some(code), "{}\n{}", stdout(output), stderr(output));
     assert!(stderr(output).contains(part), "{part} is missing from: {}", stderr(output));
@@ -143,6 +149,7 @@ fn what_was_found_is_written_and_nothing_else_changes() {
     let output = shop.probe_in_peace(&flags);
     assert!(output.status.success(), "{}\n{}", stdout(&output), stderr(&output));
     assert!(stderr(&output).contains("disk, doubling: 1/s: 1 of 1 answered"), "{}", stderr(&output));
+    assert_fits_80_columns(&output);
     assert_eq!(site.next(), format!("GET /disk.php?cost=12 HTTP/1.1 of {}", site.address));
     let (before, after) = (shop.text.lines().collect::<Vec<_>>(), shop.now());
     let after: Vec<_> = after.lines().collect();
@@ -256,5 +263,5 @@ fn it_says_how_long_it_takes_on_a_terminal_and_elsewhere() {
     let said = stdout(&output);
     // The bar stands in one line of the terminal, and goes at the end.
     assert!(said.contains('\r') && said.contains("disk, doubling: 1/s "), "{said:?}");
-    assert!(said.contains(" of 2, at most ") && said.contains("second"), "{said:?}");
+    assert!(said.contains(" of 2, at most ") && said.contains("s left"), "{said:?}");
 }

@@ -11,6 +11,7 @@ mod axis;
 mod draw;
 mod svg;
 mod table;
+mod text;
 
 use serde::Serialize;
 
@@ -18,6 +19,7 @@ pub use self::{
     axis::{Axis, Unit},
     svg::{inline_svg, svg_file},
     table::{Table, aligned},
+    text::{command, paragraph, wrapped},
 };
 
 /// A plot as plain numbers.

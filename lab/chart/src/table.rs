@@ -2,6 +2,8 @@
 
 use std::{fmt, ops::Range};
 
+use crate::text::columns;
+
 /// A table. Its first column names the rows.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
@@ -22,13 +24,9 @@ impl Table {
     }
 }
 
-/// Columns of a text that goes elsewhere than to a terminal.
-const COLUMNS: usize = 80;
-/// Fewer columns are not believed.
-const LEAST_COLUMNS: usize = 20;
-
 /// Writes the table with words aligned to the left and numbers to the right. A table that is wider than the terminal, or
-/// elsewhere than 80 columns, comes in parts below each other, each with the first column.
+/// elsewhere than 80 columns, comes in parts below each other, each with the columns that name the rows: the first one,
+/// and words behind it where they leave room.
 pub fn aligned(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
     aligned_within(f, table, columns())
 }
@@ -38,13 +36,15 @@ fn aligned_within(f: &mut fmt::Formatter<'_>, table: &Table, columns: usize) -> 
     let width =
         |column: usize| lines().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..table.head.len()).map(width).collect();
-    for (number, part) in parts(&widths, columns).into_iter().enumerate() {
+    let is_name = |column: &usize| table.is_words(column) && taken(&widths[..=*column]) <= columns / 2;
+    let names = (1..widths.len()).take_while(is_name).count() + 1;
+    for (number, part) in parts(&widths, names, columns).into_iter().enumerate() {
         if number > 0 {
             writeln!(f)?;
         }
         for line in lines() {
             let mut text = String::new();
-            for column in std::iter::once(0).chain(part.clone()) {
+            for column in (0..names).chain(part.clone()) {
                 let (Some(cell), Some(&width)) = (line.get(column), widths.get(column)) else { continue };
                 let between = if column == 0 { "" } else { BETWEEN };
                 text += between;
@@ -58,11 +58,16 @@ fn aligned_within(f: &mut fmt::Formatter<'_>, table: &Table, columns: usize) -> 
 
 const BETWEEN: &str = "  ";
 
-/// The columns of each part beside the first one, which all parts have.
-fn parts(widths: &[usize], columns: usize) -> Vec<Range<usize>> {
-    let first = widths.first().copied().unwrap_or(0);
-    let (mut parts, mut begin, mut used) = (Vec::new(), 1, first);
-    for (column, width) in widths.iter().enumerate().skip(1) {
+/// The width of several columns.
+fn taken(widths: &[usize]) -> usize {
+    widths.iter().sum::<usize>() + BETWEEN.len() * widths.len().saturating_sub(1)
+}
+
+/// The columns of each part beside the first ones, which all parts have.
+fn parts(widths: &[usize], names: usize, columns: usize) -> Vec<Range<usize>> {
+    let first = taken(&widths[..names.min(widths.len())]);
+    let (mut parts, mut begin, mut used) = (Vec::new(), names, first);
+    for (column, width) in widths.iter().enumerate().skip(names) {
         let more = BETWEEN.len() + width;
         if used + more > columns && column > begin {
             parts.push(begin..column);
@@ -72,12 +77,6 @@ fn parts(widths: &[usize], columns: usize) -> Vec<Range<usize>> {
     }
     parts.push(begin..widths.len().max(begin));
     parts
-}
-
-/// The columns of the terminal that standard output is, or else 80.
-fn columns() -> usize {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
-    size.map(|size| usize::from(size.ws_col)).filter(|&columns| columns >= LEAST_COLUMNS).unwrap_or(COLUMNS)
 }
 
 #[cfg(test)]
@@ -114,5 +113,19 @@ mod tests {
             let text = Within(&table, columns).to_string();
             assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns}:\n{text}");
         }
+    }
+    #[test]
+    fn words_that_name_the_rows_are_in_every_part() {
+        let cells = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        let table = Table {
+            head: cells(&["point", "of", "a long name", "another one"]),
+            rows: vec![cells(&["x", "y", "1", "2"])],
+            words: &[1],
+            ..Table::default()
+        };
+        let parts =
+            "point  of  a long name\nx      y             1\n\npoint  of  another one\nx      y             2\n";
+        assert_eq!(Within(&table, 24).to_string(), parts);
+        assert_eq!(Within(&table, 17).to_string().matches("of").count(), 1, "they leave too little room");
     }
 }

@@ -15,7 +15,7 @@ use instrument::{
     LabError,
     experiment::Experiment,
     plan::{Inputs, Plan},
-    progress::Progress,
+    progress::{Progress, note},
     record::{CellRecord, RunRecord, Simulated},
     run,
     store::{Cell, Writer},
@@ -58,7 +58,7 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, LabError> {
             let ready = Ready::new(&experiment, args.model.unwrap_or(ModelChoice::Packets), &serpent)?;
             let simulated =
                 Simulated { model: ready.choice.to_string(), name: ready.choice.title(), notes: ready.notes.clone() };
-            let record = run::simulated_record(experiment, args.changes.quick, versions(), simulated, args.shard)?;
+            let record = run::simulated_record(experiment, &args.changes, versions(), simulated, args.shard)?;
             // All checks come before this line, so a refused request leaves no folder behind.
             let dir = args.out.clone().unwrap_or_else(|| run::default_dir(&record));
             (Writer::create(&dir, record)?, Vec::new(), ready)
@@ -67,11 +67,11 @@ pub fn simulate(args: &SimulateArgs) -> Result<ExitCode, LabError> {
     let (record, dir) = (writer.run().record(), writer.run().dir());
     let seeds = record.seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     let (name, count) = (&record.experiment.name, record.cells_of_part().count());
-    eprintln!("{name}: {count} simulations, seeds {seeds}, {}, into {}", ready.choice.title(), dir.display());
-    ready.notes.iter().chain(&changed).for_each(|note| eprintln!("note: {note}"));
+    note(&format!("{name}: {count} simulations, seeds {seeds}, {}, into {}", ready.choice.title(), dir.display()));
+    ready.notes.iter().chain(&changed).for_each(|text| note(&format!("note: {text}")));
     let jobs = args.jobs.unwrap_or_else(|| thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
     if let Err(error) = ready.simulate(&writer, &changed, jobs) {
-        eprintln!("what was simulated is kept; `{}` goes on", record.resume_command(dir));
+        note(&format!("what was simulated is kept; `{}` goes on", record.resume_command(dir)));
         return match error {
             LabError::Interrupted => Ok(ExitCode::FAILURE),
             other => Err(other),

@@ -124,6 +124,10 @@ fn a_run_is_stopped_resumed_and_repeated() {
     assert!(run.record().versions.iter().any(|version| version.starts_with("Linux ")));
     assert!(run.record().command.contains("serpent-lab run ./tiny.toml --out first"), "{}", run.record().command);
 
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output);
+    let wide = |line: &&str| line.chars().count() > 80 && line.trim().contains(' ');
+    assert_eq!(said.lines().find(wide), None, "{said}");
+
     // A second run from the file sends both servers the same requests.
     let args = ["run", "./tiny.toml", "--subjects", "serpent:srpt", "--out", "second", "--port", "8091"];
     let output = lab(folder.path(), &args).output().unwrap();

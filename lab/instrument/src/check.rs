@@ -20,7 +20,7 @@ pub fn run(args: CheckArgs) -> Result<ExitCode, LabError> {
     }
     rows.push(generator::lateness(&args)?);
     for row in &rows {
-        println!("{row}");
+        println!("{}", chart::wrapped(&row.to_string()));
     }
     Ok(if rows.iter().all(|row| row.holds) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -40,7 +40,8 @@ fn difference(a: &RunRecord, b: &RunRecord) -> Option<&'static str> {
     let models = (a.simulated.as_ref().map(|it| &it.model), b.simulated.as_ref().map(|it| &it.model));
     let parts = (a.shard.map(|it| it.of), b.shard.map(|it| it.of));
     let same = [
-        ("experiments", a.experiment == b.experiment && a.points == b.points && a.quick == b.quick),
+        ("experiments", a.experiment == b.experiment && a.points == b.points),
+        ("forms", a.quick == b.quick && a.flags == b.flags),
         ("subjects", a.subjects == b.subjects),
         ("seeds", a.seeds == b.seeds),
         ("models", models.0 == models.1),

@@ -9,6 +9,11 @@ use std::{
 
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
+/// Prints a line about a run, beside its results.
+pub fn note(text: &str) {
+    eprintln!("{}", chart::wrapped(text));
+}
+
 /// The progress of a run over its cells.
 #[derive(Debug)]
 pub struct Progress {
@@ -54,7 +59,7 @@ impl Progress {
                 bar.set_message(what.to_owned());
                 bar.enable_steady_tick(TICK);
             }
-            None => eprintln!("{number} of {}, {} left: {what}", self.cells, HumanDuration(left)),
+            None => note(&format!("{number} of {}, {} left: {what}", self.cells, HumanDuration(left))),
         }
     }
 
@@ -85,7 +90,7 @@ impl Progress {
             }
             None if self.expected_s.is_empty() || self.said.is_none_or(|said| said.elapsed() >= EVERY) => {
                 let done = self.cells - self.expected_s.len();
-                eprintln!("{done} of {} done, {} left: {what}", self.cells, HumanDuration(left));
+                note(&format!("{done} of {} done, {} left: {what}", self.cells, HumanDuration(left)));
                 self.said = Some(Instant::now());
             }
             None => {}
@@ -95,8 +100,8 @@ impl Progress {
     /// Prints a permanent line.
     pub(crate) fn say(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bar) => bar.suspend(|| note(text)),
+            None => note(text),
         }
     }
 

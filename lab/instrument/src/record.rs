@@ -29,6 +29,9 @@ pub struct RunRecord {
     pub experiment: Experiment,
     /// Whether it is the short form.
     pub quick: bool,
+    /// The other changes by flags, as they are written: `--set time.seconds=20`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
     /// The command that repeats the run.
     pub command: String,
     /// Kernel, processors, and the version that each program reports.

@@ -20,6 +20,7 @@ pub(crate) use self::{measurement::Servers, runner::Runner};
 use crate::{
     LabError,
     experiment::{Changes, Experiment},
+    progress::note,
     record::{RunRecord, Simulated},
     report::{self, ReportArgs},
     shard::Shard,
@@ -73,7 +74,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
         }
         (None, name) => {
             let experiment = Experiment::find(name.as_deref().unwrap_or_default())?.changed(&args.changes)?;
-            let record = new_record(experiment, args.changes.quick, &servers, args.shard)?;
+            let record = new_record(experiment, &args.changes, &servers, args.shard)?;
             // Before the folder is made, so that an impossible run leaves nothing behind.
             let runner = Runner::new(&record, servers)?;
             let dir = args.out.clone().unwrap_or_else(|| default_dir(&record));
@@ -81,17 +82,17 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
         }
     };
     let run = writer.run();
-    eprintln!(
+    note(&format!(
         "{}: {} measurements into {}",
         run.record().experiment.name,
         run.record().cells_of_part().count(),
         run.dir().display()
-    );
-    notes.iter().for_each(|note| eprintln!("note: {note}"));
+    ));
+    notes.iter().for_each(|text| note(&format!("note: {text}")));
     let todo: Vec<Cell> = run.record().cells_of_part().filter(|cell| !run.has_cell(cell.number)).collect();
     let measured = runner.measure(run.record(), &todo, &notes, &mut |cell, outcomes| writer.keep(&cell, &outcomes));
     if let Err(error) = measured {
-        eprintln!("what was measured is kept; `{}` goes on", run.record().resume_command(run.dir()));
+        note(&format!("what was measured is kept; `{}` goes on", run.record().resume_command(run.dir())));
         return Err(error);
     }
     finish(run)
@@ -100,12 +101,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
 /// The record of a new run that begins now.
 pub(crate) fn new_record(
     experiment: Experiment,
-    quick: bool,
+    changes: &Changes,
     servers: &Servers,
     shard: Option<Shard>,
 ) -> Result<RunRecord, LabError> {
     let subjects = parse_subjects(&experiment.subjects)?;
-    record(experiment, quick, machine::versions(&subjects, &servers.serpent), None, shard)
+    record(experiment, changes, machine::versions(&subjects, &servers.serpent), None, shard)
 }
 
 /// The record of a new simulation that begins now; `versions` describe the simulator.
@@ -114,24 +115,25 @@ pub(crate) fn new_record(
 /// [`LabError::Request`] if the experiment has an invalid point.
 pub fn simulated_record(
     experiment: Experiment,
-    quick: bool,
+    changes: &Changes,
     versions: Vec<String>,
     simulated: Simulated,
     shard: Option<Shard>,
 ) -> Result<RunRecord, LabError> {
-    record(experiment, quick, versions, Some(simulated), shard)
+    record(experiment, changes, versions, Some(simulated), shard)
 }
 
 fn record(
     experiment: Experiment,
-    quick: bool,
+    changes: &Changes,
     versions: Vec<String>,
     simulated: Option<Simulated>,
     shard: Option<Shard>,
 ) -> Result<RunRecord, LabError> {
     let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(RunRecord {
-        quick,
+        quick: changes.quick,
+        flags: changes.flags(),
         command: machine::command(),
         versions,
         began_unix_s: began.as_secs(),
@@ -190,6 +192,6 @@ pub fn finish(run: &Run) -> Result<ExitCode, LabError> {
     let shown =
         ReportArgs { dirs: vec![run.dir().to_owned()], html: Some(page.clone()), json: None, png: None, svg: None };
     let code = report::run(shown)?;
-    eprintln!("{} shows it with its plots", page.display());
+    note(&format!("{} shows it with its plots", page.display()));
     Ok(code)
 }

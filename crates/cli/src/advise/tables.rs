@@ -36,7 +36,18 @@ pub fn times(prediction: &Prediction) -> Table {
         cells.extend([slowdown.mean, slowdown.p50, slowdown.p95, slowdown.p99].map(words::digits));
         cells
     };
-    let head = ["", "mean", "p50", "p95", "p99", "mean/fair [95 %]", "slowdown", "p50", "p95", "p99"];
+    let head = [
+        "",
+        "mean",
+        "p50",
+        "p95",
+        "p99",
+        "mean/fair [95 %]",
+        "slowdown",
+        "slowdown p50",
+        "slowdown p95",
+        "slowdown p99",
+    ];
     Table {
         caption: format!("Response times {}", at(prediction)),
         head: head.map(str::to_owned).to_vec(),

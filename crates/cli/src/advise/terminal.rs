@@ -1,19 +1,16 @@
-//! Formats the advice for a terminal of 80 columns, as tables are without one.
+//! Formats the advice for a terminal, or for 80 columns without one.
 
 use std::fmt::{self, Write as _};
 
-use chart::{Table, aligned};
+use chart::{Table, aligned, paragraph};
 use simulator::advise::{Advice, report::Level, words};
 
 use super::{dates, tables};
 
-const COLUMNS: usize = 80;
-
 /// The whole advice as text.
 pub fn text(advice: &Advice) -> String {
     let mut out = String::new();
-    paragraph(&mut out, "", &advice.recommendation.headline);
-    out += "\n";
+    let _ = writeln!(out, "{}\n", paragraph("", &advice.recommendation.headline));
     facts(&mut out, advice);
     let shown = tables::shown(advice);
     let today = advice.predictions.first().filter(|prediction| !prediction.overloaded);
@@ -101,59 +98,22 @@ pub fn known(advice: &Advice) -> Vec<(&'static str, String)> {
 
 fn facts(out: &mut String, advice: &Advice) {
     for (name, text) in known(advice) {
-        paragraph(out, &format!("{name:<11}"), &text);
+        let _ = writeln!(out, "{}", paragraph(&format!("{name:<11}"), &text));
     }
 }
 
 fn list(out: &mut String, head: &str, lines: &[String]) {
     let _ = writeln!(out, "\n{head}");
     for line in lines {
-        paragraph(out, "  - ", line);
+        let _ = writeln!(out, "{}", paragraph("  - ", line));
     }
-}
-
-/// Breaks a text into lines. `head` stands before the first line.
-fn paragraph(out: &mut String, head: &str, text: &str) {
-    let indent = head.chars().count();
-    let mut line = head.to_owned();
-    let mut empty = true;
-    for word in text.split_whitespace() {
-        if !empty && line.chars().count() + 1 + word.chars().count() > COLUMNS {
-            let _ = writeln!(out, "{}", line.trim_end());
-            (line, empty) = (" ".repeat(indent), true);
-        }
-        if !empty {
-            line.push(' ');
-        }
-        line += word;
-        empty = false;
-    }
-    let _ = writeln!(out, "{}", line.trim_end());
 }
 
 struct Aligned<'a>(&'a Table);
 
 impl fmt::Display for Aligned<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut caption = String::new();
-        paragraph(&mut caption, "", &self.0.caption);
-        f.write_str(&caption)?;
+        writeln!(f, "{}", paragraph("", &self.0.caption))?;
         aligned(f, self.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paragraphs_keep_within_the_columns_and_lose_no_word() {
-        let text = "word ".repeat(60) + &"x".repeat(150) + " end";
-        let mut out = String::new();
-        paragraph(&mut out, "  - ", &text);
-        assert_eq!(out.split_whitespace().skip(1).collect::<Vec<_>>(), text.split_whitespace().collect::<Vec<_>>());
-        let long = |line: &&str| line.chars().count() > COLUMNS;
-        assert!(out.lines().filter(long).all(|line| line.contains("xxx")), "{out}");
-        assert!(out.starts_with("  - word") && out.lines().nth(1).is_some_and(|line| line.starts_with("    word")));
     }
 }

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use chart::wrapped;
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 /// Interval at which the shown time is updated. It is long, because drawing takes processor time from the
@@ -100,8 +101,8 @@ impl Progress {
     /// Prints a line about a finished measurement.
     pub fn say(&self, line: &str) {
         match &self.to {
-            Destination::Bar(bar) => bar.println(line),
-            Destination::Lines => eprintln!("{line}"),
+            Destination::Bar(bar) => bar.println(wrapped(line)),
+            Destination::Lines => eprintln!("{}", wrapped(line)),
             #[cfg(test)]
             Destination::Nowhere => {}
         }
@@ -122,6 +123,6 @@ pub struct Left(Instant);
 impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.saturating_duration_since(Instant::now()).as_secs();
-        write!(f, "at most {} left", HumanDuration(Duration::from_secs(seconds)))
+        write!(f, "at most {:#} left", HumanDuration(Duration::from_secs(seconds)))
     }
 }

@@ -128,7 +128,8 @@ pub fn simulate(args: &GatewaysArgs) -> Result<ExitCode, LabError> {
     for &load in &args.load {
         for &gateways in &args.gateways {
             for &seed in &args.seeds {
-                let name = format!("load {load}, {gateways} gateways, seed {seed}");
+                let s = if gateways == 1 { "" } else { "s" };
+                let name = format!("load {load}, {gateways} gateway{s}, seed {seed}");
                 let expected = f64::from(args.slots) + f64::from(gateways);
                 tasks.push(Task { what: Point { load, gateways, seed }, expected, name });
             }

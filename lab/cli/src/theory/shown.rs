@@ -1,6 +1,8 @@
 //! Formats the results for people and for programs.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+
+use chart::{Table, aligned, wrapped};
 
 use super::question::{Cell, Demand, Question};
 
@@ -16,51 +18,69 @@ pub(super) fn as_text(question: &Question, cells: &[Cell], checked: bool) -> Str
         let mean = sizes.sizes.mean();
         let alone = time(mean / question.bytes_per_second());
         let _ = writeln!(out, "{}: mean {}, which alone takes {alone} at {rate}", sizes.name, bytes(mean));
+        if !checked {
+            out +=
+                "A column with a size has the mean of responses of that size; so many of the requests are smaller.\n";
+        }
         for (demand, asked) in question.demands.iter().enumerate() {
             let rows = || cells.iter().filter(move |cell| cell.index.law == law && cell.index.demand == demand);
             let _ = match asked {
-                Demand::Load(load) => writeln!(out, "\n  load {load}"),
+                Demand::Load(load) => writeln!(out, "\nload {load}"),
                 Demand::Overload(pattern) => {
-                    writeln!(out, "\n  load {}, on average {:.3}: an approximation", pattern.name(), pattern.mean())
+                    writeln!(out, "\nload {}, on average {:.3}: an approximation", pattern.name(), pattern.mean())
                 }
             };
-            let at = rows().next().map(|cell| &cell.by_size[..]).unwrap_or_default();
-            let line = |shown: Vec<String>| shown.into_iter().map(|text| format!("{text:>10}")).collect::<String>();
-            let _ = if checked {
-                writeln!(out, "  {:<20}{:>10}{:>10}{:>22}{:>11}", "", "mean", "slowdown", "simulated", "deviation")
-            } else {
-                let shares = line(at.iter().map(|at| format!("{} %", at.share * 100.0)).collect());
-                let sizes = line(at.iter().map(|at| bytes(at.bytes)).collect());
-                writeln!(out, "  {:<20}{:>20}  mean by size, larger than{shares}", "", "").and_then(|()| {
-                    writeln!(out, "  {:<20}{:>10}{:>10}{:>26}{sizes}", "", "mean", "slowdown", "of the requests")
-                })
-            };
-            for cell in rows() {
-                let _ = write!(out, "  {:<20}{:>10}{:>10}", cell.policy, time(cell.mean_s), plain(cell.slowdown));
-                match &cell.simulated {
-                    Some(simulated) => {
-                        let interval = format!(
-                            "{} ± {}",
-                            time(simulated.mean_s),
-                            percent(simulated.half_width_s / simulated.mean_s)
-                        );
-                        let outside =
-                            if simulated.within || cell.load.is_none() { "" } else { "  outside the interval" };
-                        let _ = writeln!(out, "{interval:>22}{:>11}{outside}", signed_percent(simulated.deviation));
-                    }
-                    None => {
-                        let by_size = line(cell.by_size.iter().map(|at| time(at.response_s)).collect());
-                        let _ = writeln!(out, "{:>26}{by_size}", "");
-                    }
-                }
-            }
+            let table = if checked { beside_simulations(rows()) } else { by_size(rows()) };
+            let _ = write!(out, "{}", Aligned(&table));
         }
         out.push('\n');
     }
     if checked {
         out += &verdict(cells);
     }
-    out
+    wrapped(&out)
+}
+
+/// Means of all requests, and of those of some sizes.
+fn by_size<'a>(rows: impl Iterator<Item = &'a Cell> + Clone) -> Table {
+    let sizes = rows.clone().next().map(|cell| &cell.by_size[..]).unwrap_or_default();
+    let mut head = texts(["policy", "mean", "slowdown"]);
+    head.extend(sizes.iter().map(|at| format!("{} %: {}", at.share * 100.0, bytes(at.bytes))));
+    let row = |cell: &Cell| {
+        let mut row = vec![cell.policy.to_owned(), time(cell.mean_s), plain(cell.slowdown)];
+        row.extend(cell.by_size.iter().map(|at| time(at.response_s)));
+        row
+    };
+    Table { head, rows: rows.map(row).collect(), ..Table::default() }
+}
+
+/// Means by theory and by simulation.
+fn beside_simulations<'a>(rows: impl Iterator<Item = &'a Cell>) -> Table {
+    let row = |cell: &Cell| {
+        let mut row = vec![cell.policy.to_owned(), time(cell.mean_s), plain(cell.slowdown)];
+        if let Some(simulated) = &cell.simulated {
+            let half_width = percent(simulated.half_width_s / simulated.mean_s);
+            row.push(format!("{} ± {half_width}", time(simulated.mean_s)));
+            row.push(signed_percent(simulated.deviation));
+            let is_outside = !simulated.within && cell.load.is_some();
+            row.push(if is_outside { "outside the interval".to_owned() } else { String::new() });
+        }
+        row
+    };
+    let head = texts(["policy", "mean", "slowdown", "simulated", "deviation", ""]);
+    Table { head, rows: rows.map(row).collect(), words: &[5], ..Table::default() }
+}
+
+fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.map(str::to_owned).into()
+}
+
+struct Aligned<'a>(&'a Table);
+
+impl fmt::Display for Aligned<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        aligned(f, self.0)
+    }
 }
 
 /// A sentence with the largest difference, and the number of intervals that cover their closed form.

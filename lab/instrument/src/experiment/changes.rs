@@ -34,7 +34,18 @@ pub struct Changes {
 impl Changes {
     /// Whether nothing is changed.
     pub fn is_none(&self) -> bool {
-        !self.quick && self.seeds.is_none() && self.subjects.is_none() && self.set.is_empty()
+        !self.quick && self.flags().is_empty()
+    }
+
+    /// The changes beside the short form, as they are written.
+    pub fn flags(&self) -> Vec<String> {
+        let seeds = self
+            .seeds
+            .as_ref()
+            .map(|seeds| format!("--seeds {}", seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(",")));
+        let subjects = self.subjects.as_ref().map(|subjects| format!("--subjects {subjects}"));
+        let set = self.set.iter().map(|set| format!("--set {set}"));
+        seeds.into_iter().chain(subjects).chain(set).collect()
     }
 }
 

@@ -1,7 +1,5 @@
 //! The output of `serpent-lab list` and `serpent-lab show`.
 
-use std::fmt::Write as _;
-
 use super::{Changes, Experiment, SHIPPED};
 use crate::{LabError, plan};
 
@@ -22,8 +20,9 @@ pub fn list() -> Result<String, LabError> {
     let widths = [width(0), width(1), width(2)];
     let mut out = String::new();
     for [name, quick, full, title] in rows {
-        // Writing into a text cannot fail.
-        let _ = writeln!(out, "{name:0$}  {quick:>1$}  {full:>2$}  {title}", widths[0], widths[1], widths[2]);
+        let head = format!("{name:0$}  {quick:>1$}  {full:>2$}  ", widths[0], widths[1], widths[2]);
+        out += &chart::paragraph(&head, &title);
+        out.push('\n');
     }
     Ok(out)
 }

@@ -224,15 +224,45 @@ impl fmt::Display for Comparison {
         if self.rows.is_empty() {
             writeln!(f, "the runs have no point and subject in common")?;
         } else {
-            let (beyond, judged) = (self.beyond(), self.judged());
-            writeln!(f, "{beyond} of {judged} differences from run 1 are larger than the confidence intervals\n")?;
-            aligned(f, &self.table())?;
+            writeln!(f, "{}\n", self.verdict())?;
+            self.by_place().iter().try_for_each(|table| {
+                writeln!(f, "{}", table.caption)?;
+                aligned(f, table)?;
+                writeln!(f)
+            })?;
         }
         self.only_in_some.iter().try_for_each(|line| writeln!(f, "only in some: {line}"))
     }
 }
 
 impl Comparison {
+    /// A sentence about how many of the differences mean something.
+    pub(super) fn verdict(&self) -> String {
+        match (self.beyond(), self.judged()) {
+            (_, 0) => "With a single seed there are no confidence intervals, so no difference can be judged".to_owned(),
+            (beyond, judged) => {
+                format!("{beyond} of {judged} differences from run 1 are larger than the confidence intervals")
+            }
+        }
+    }
+
+    /// A table of the measures for each point and subject: narrower than one of all.
+    fn by_place(&self) -> Vec<Table> {
+        let whole = self.table();
+        let mut tables: Vec<Table> = Vec::new();
+        for mut row in whole.rows {
+            let place = row.remove(0);
+            match tables.iter_mut().find(|table| table.caption == place) {
+                Some(table) => table.rows.push(row),
+                None => {
+                    let head = whole.head[1..].to_vec();
+                    tables.push(Table { caption: place, head, rows: vec![row], words: &[] });
+                }
+            }
+        }
+        tables
+    }
+
     /// The table, as texts.
     pub(super) fn table(&self) -> Table {
         let mut head = vec!["point, subject".to_owned(), "measure".to_owned()];

@@ -32,6 +32,7 @@ use std::{
     process::ExitCode,
 };
 
+use chart::wrapped;
 use clap::Args;
 use serde::Serialize;
 
@@ -99,7 +100,7 @@ pub struct CompareArgs {
 /// be trusted; the report names it. Parts that an interrupted run lacks are listed and are no failure.
 pub fn run(args: ReportArgs) -> Result<ExitCode, LabError> {
     let report = Report::new(RunDir::join(&args.dirs)?)?;
-    print!("{}", terminal::Shown(&report));
+    print!("{}", wrapped(&terminal::Shown(&report).to_string()));
     if let Some(file) = &args.html {
         write(file, html::page(&report)?)?;
     }
@@ -125,7 +126,7 @@ pub fn run(args: ReportArgs) -> Result<ExitCode, LabError> {
 pub fn compare(args: CompareArgs) -> Result<ExitCode, LabError> {
     let reports: Vec<Report> = args.dirs.iter().map(|dir| Report::read(dir)).collect::<Result<_, _>>()?;
     let comparison = Comparison::new(&reports);
-    print!("{comparison}");
+    print!("{}", wrapped(&comparison.to_string()));
     if let Some(file) = &args.html {
         write(file, html::comparison(&comparison)?)?;
     }

@@ -20,6 +20,9 @@ pub struct Report {
     pub experiment: Experiment,
     /// Whether the short form was run.
     pub quick: bool,
+    /// The other changes by flags, as they are written: `--set time.seconds=20`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
     /// The command that repeats the run.
     pub command: String,
     /// Versions of the kernel, the processors and the programs.
@@ -65,7 +68,8 @@ pub struct MissingCell {
 }
 
 impl Report {
-    /// What was run, quick or full: the experiment's description is written for the full length.
+    /// What was run: the short form or the full length, and how flags changed it. The experiment's description is written
+    /// for the full length.
     pub(super) fn length(&self) -> String {
         let times = self.points.iter().filter_map(|point| toml::from_str::<Setting>(&point.setting).ok());
         let times: Vec<(f64, f64)> = times.map(|setting| (setting.time.seconds, setting.time.drain_s)).collect();
@@ -74,19 +78,37 @@ impl Report {
             if low < high { format!("{low} to {high}") } else { high.to_string() }
         };
         let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
-        format!(
-            "This is the {}: {} and {}, {} s of requests and at most {} s to finish them.{}",
-            if self.quick { "short form" } else { "full length" },
+        let mut text = format!(
+            "This is the {}: {} and {}, {} s of requests and at most {} s to finish them.",
+            self.form(),
             plural(self.points.len(), "point"),
             plural(self.seeds.len(), "seed"),
             range(|time| time.0),
             range(|time| time.1),
-            if self.quick && !self.experiment.notes.is_empty() {
-                " The following describes the full length."
-            } else {
-                ""
-            }
-        )
+        );
+        if !self.missing.is_empty() {
+            let made = self.expected_cells - self.missing.len();
+            text += &format!(" Only {made} of its {} measurements are here.", self.expected_cells);
+        }
+        if self.is_changed() && !self.experiment.notes.is_empty() {
+            text += " The following describes the full length.";
+        }
+        text
+    }
+
+    /// The form that was run: `short form`, `full length`, or one of them with the flags that changed it.
+    pub(super) fn form(&self) -> String {
+        match (self.quick, self.flags.is_empty()) {
+            (true, true) => "short form".to_owned(),
+            (false, true) => "full length".to_owned(),
+            (true, false) => format!("short form, changed by `{}`", self.flags.join(" ")),
+            (false, false) => format!("full form, changed by `{}`", self.flags.join(" ")),
+        }
+    }
+
+    /// Whether something else was run than the file of the experiment says.
+    pub(super) fn is_changed(&self) -> bool {
+        self.quick || !self.flags.is_empty()
     }
 
     /// Cells that must not be trusted, one line each.

@@ -53,6 +53,7 @@ impl Report {
             directory: dir.path().display().to_string(),
             experiment: run.experiment.clone(),
             quick: run.quick,
+            flags: run.flags.clone(),
             command: run.command.clone(),
             versions: run.versions.clone(),
             began_unix_s: run.began_unix_s,

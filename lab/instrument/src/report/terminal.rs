@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use chart::aligned;
+use chart::{aligned, command, paragraph};
 
 use super::{model::Report, point::PointReport, tables};
 
@@ -31,11 +31,12 @@ impl fmt::Display for Shown<'_> {
 
 fn head(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let experiment = &report.experiment;
-    writeln!(f, "{}{}", experiment.title, if report.quick { " (short form)" } else { "" })?;
+    let form = if report.is_changed() { format!(" ({})", report.form()) } else { String::new() };
+    writeln!(f, "{}", paragraph("", &format!("{}{form}", experiment.title)))?;
     if !experiment.source.is_empty() {
         writeln!(f, "repeats {}", experiment.source)?;
     }
-    writeln!(f, "{}", report.command)?;
+    writeln!(f, "{}", command(&report.command))?;
     writeln!(f, "{}", report.versions.join(", "))?;
     if let Some(simulated) = &report.simulated {
         writeln!(f, "SIMULATED: {}. Nothing here was measured", simulated.name)?;
@@ -86,9 +87,7 @@ fn remarks(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     for line in &report.not_plotted {
         writeln!(f, "not plotted: {line}")?;
     }
-    writeln!(f, "\n{}", report.length())?;
-    if !report.experiment.notes.is_empty() {
-        writeln!(f, "\n{}", report.experiment.notes)?;
-    }
-    Ok(())
+    writeln!(f, "\n{}", paragraph("", &report.length()))?;
+    let notes = report.experiment.notes.split("\n\n").filter(|part| !part.trim().is_empty());
+    notes.into_iter().try_for_each(|part| writeln!(f, "\n{}", paragraph("", part)))
 }

@@ -22,7 +22,7 @@ mod trust;
 
 use super::{Comparison, Report, ReportArgs, html, run, terminal};
 use crate::{
-    experiment::{Experiment, Measure},
+    experiment::{Changes, Experiment, Measure},
     record::{CellRecord, Facts, PacketCounts, Point, RunRecord, Simulated, SimulatedFacts},
     setting::Setting,
     store::Writer,
@@ -141,6 +141,7 @@ fn record() -> RunRecord {
     let experiment: Experiment = toml::from_str(EXPERIMENT).unwrap();
     RunRecord {
         quick: true,
+        flags: Vec::new(),
         command: "serpent-lab run perfect --quick".to_owned(),
         versions: vec!["Linux 6.1".to_owned(), "4 x Processor & Co".to_owned()],
         began_unix_s: 1_000_000_000,
@@ -286,6 +287,28 @@ fn published_values_stand_beside_ours() {
     // The ratio is the reciprocal of the gain, which is computed from the same pairs.
     let gain = report.points[1].rows[1].measures[&Measure::Gain].value;
     assert!((report.published[3].ours.unwrap().value * gain - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn the_length_is_that_of_the_run_that_was_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = |quick: bool, set: &str| {
+        let set = if set.is_empty() { Vec::new() } else { vec![set.to_owned()] };
+        let flags = Changes { quick, set, seeds: None, subjects: None }.flags();
+        let dir = tempfile::tempdir_in(dir.path()).unwrap();
+        write_run(dir.path(), RunRecord { quick, flags, ..record() }, |_, _| true);
+        let report = Report::read(dir.path()).unwrap();
+        let shown = terminal::Shown(&report).to_string();
+        let described = report.length().contains("describes the full length");
+        (report.length().split(':').next().unwrap().to_owned(), described, shown.lines().next().unwrap().to_owned())
+    };
+    let title = "PS against <SRPT> & the like";
+    assert_eq!(said(false, ""), ("This is the full length".to_owned(), false, title.to_owned()));
+    assert_eq!(said(true, ""), ("This is the short form".to_owned(), true, format!("{title} (short form)")));
+    let (length, described, first) = said(false, "time.seconds=2");
+    assert_eq!((&length[..], described), ("This is the full form, changed by `--set time.seconds=2`", true));
+    assert!(first.contains("changed by"), "{first}");
+    assert!(said(true, "time.seconds=2").0.contains("short form, changed by"));
 }
 
 #[test]

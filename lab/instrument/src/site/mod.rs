@@ -47,7 +47,7 @@ use self::{
 };
 use crate::{
     LabError,
-    progress::Progress,
+    progress::{Progress, note},
     run::{machine, stop_on_signals},
     subject::serpent_binary,
     temporary,
@@ -73,13 +73,13 @@ pub fn run(args: SiteArgs) -> Result<ExitCode, LabError> {
     let alone = runtime.block_on(users::ask_each(&plan, plan.site.address))?;
     let alone = alone.map_err(|reason| no_site(&plan, &reason))?;
     let dir = make_dir(&dir)?;
-    eprintln!("{} subjects, {} users, into {}", plan.subjects.len(), plan.users(), dir.display());
+    note(&format!("{} subjects, {} users, into {}", plan.subjects.len(), plan.users(), dir.display()));
     let mut experiment = Experiment { plan: &plan, programs: &programs, dir, runtime, stop: &stop };
     let mut report = Report::new(&plan, begun, alone);
     let measured = experiment.measure(&mut report);
     report.write(&experiment.dir)?;
-    print!("{report}");
-    eprintln!("{} shows it with its plots", experiment.dir.join(shown::PAGE).display());
+    print!("{}", chart::wrapped(&report.to_string()));
+    note(&format!("{} shows it with its plots", experiment.dir.join(shown::PAGE).display()));
     measured?;
     Ok(if report.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

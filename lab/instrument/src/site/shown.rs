@@ -28,7 +28,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}{}", page::TITLE, if self.begun.quick { " (short form)" } else { "" })?;
         writeln!(f, "repeats {}", page::SOURCE)?;
-        writeln!(f, "{}", self.begun.command)?;
+        writeln!(f, "{}", chart::command(&self.begun.command))?;
         writeln!(f, "{}", self.begun.versions.join(", "))?;
         tables::asked(self).iter().try_for_each(|line| writeln!(f, "{line}"))?;
         for (subject, reason) in &self.failed {

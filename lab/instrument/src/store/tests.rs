@@ -12,6 +12,7 @@ fn record() -> RunRecord {
     let experiment = Experiment::parse("x.toml", text).unwrap();
     RunRecord {
         quick: false,
+        flags: Vec::new(),
         command: "serpent-lab run x.toml".to_owned(),
         versions: vec!["Linux".to_owned()],
         began_unix_s: 1,

@@ -18,6 +18,7 @@ pub use self::args::UplinkArgs;
 use self::measured::{Measured, Run};
 use crate::{
     LabError,
+    experiment::Changes,
     run::{self, Runner, Servers},
     store::Cell,
     subject::serpent_binary,
@@ -27,7 +28,7 @@ use crate::{
 /// shows which.
 pub fn run(args: UplinkArgs) -> Result<ExitCode, LabError> {
     let servers = Servers { serpent: serpent_binary(args.serpent.as_deref())?, port: args.port };
-    let record = run::new_record(args.experiment()?, false, &servers, None)?;
+    let record = run::new_record(args.experiment()?, &Changes::default(), &servers, None)?;
     let runner = Runner::new(&record, servers)?;
     if let Some(dir) = &args.outcomes {
         std::fs::create_dir_all(dir).map_err(LabError::io(format!("cannot make {}", dir.display())))?;
@@ -44,7 +45,7 @@ pub fn run(args: UplinkArgs) -> Result<ExitCode, LabError> {
     runs.sort_unstable_by_key(|run| run.cell.number);
     let measured = Measured { record: &record, plan: runner.plan(0), runs: &runs, files: args.files };
     let report = report::Report::new(&measured)?;
-    print!("{report}");
+    print!("{}", chart::wrapped(&report.to_string()));
     if let Some(path) = &args.json {
         let json =
             serde_json::to_string_pretty(&report).map_err(|error| LabError::Io(error.to_string(), error.into()))?;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use chart::{Table, aligned, command};
 use workload::stats::{Summary, median};
 
 use super::{Report, Row, RunReport, SequenceReport};
@@ -19,7 +20,7 @@ impl fmt::Display for Report {
 impl Report {
     fn write_setting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (setting, bed) = (&self.setting, &self.setting.bed);
-        writeln!(f, "{}", self.command)?;
+        writeln!(f, "{}", command(&self.command))?;
         writeln!(f, "{}", self.versions.join(", "))?;
         write!(
             f,
@@ -52,10 +53,49 @@ impl Report {
     }
 
     fn write_times(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.subject_width();
-        writeln!(
-            f,
-            "{:width$} {:>9} {:>7} {:>8} {:>9} {:>7} {:>8} {:>9} {:>9} {:>9} {:>7} {:>9} {:>7} {:>7} {:>6}",
+        let times = |x: f64| format!("{x:.2}x");
+        let row = |row: &Row| {
+            // A mean over incomplete requests is a lower bound.
+            let bound = if row.unfinished + row.errors > 0 { ">" } else { "" };
+            vec![
+                row.subject.clone(),
+                format!("{bound}{:.2}", row.mean_ms),
+                times(row.gain),
+                times(row.over_ideal),
+                format!("{:.2}", row.slowdown),
+                times(row.slowdown_gain),
+                format!("{:.2}", row.p50_ms),
+                format!("{:.1}", row.p95_ms),
+                format!("{:.1}", row.p99_ms),
+                format!("{:.1}", row.largest_percent_ms),
+                format!("{:.2}", row.largest_percent_ratio),
+                format!("{:.0}", row.very_largest_ms),
+                format!("{:.2}", row.very_largest_ratio),
+                row.unfinished.to_string(),
+                row.errors.to_string(),
+            ]
+        };
+        let ideal = |name: &str, ideal: fn(&SequenceReport) -> &Summary| {
+            let of = |value: fn(&Summary) -> f64| median(self.sequences.iter().map(|s| value(ideal(s))));
+            vec![
+                name.to_owned(),
+                format!("{:.2}", of(|s| s.mean_ms)),
+                String::new(),
+                times(median(self.sequences.iter().map(|s| ideal(s).mean_ms / s.ideal_srpt.mean_ms))),
+                format!("{:.2}", of(|s| s.mean_slowdown)),
+                String::new(),
+                format!("{:.2}", of(|s| s.p50_ms)),
+                format!("{:.1}", of(|s| s.p95_ms)),
+                format!("{:.1}", of(|s| s.p99_ms)),
+                format!("{:.1}", of(|s| s.largest_percent_ms)),
+                String::new(),
+                format!("{:.0}", of(|s| s.very_largest_ms)),
+            ]
+        };
+        let mut rows: Vec<_> = self.rows.iter().map(row).collect();
+        rows.push(ideal(IDEAL, |s| &s.ideal_srpt));
+        rows.push(ideal("ideal: even shares, bare link", |s| &s.ideal_ps));
+        let head = [
             "response times, ms",
             "mean",
             "gain",
@@ -71,59 +111,26 @@ impl Report {
             "/base",
             "unfin.",
             "errors",
-        )?;
-        for row in &self.rows {
-            // A mean over incomplete requests is a lower bound.
-            let bound = if row.unfinished + row.errors > 0 { ">" } else { "" };
-            writeln!(
-                f,
-                "{:width$} {:>9} {:>6.2}x {:>7.2}x {:>9.2} {:>6.2}x {:>8.2} {:>9.1} {:>9.1} {:>9.1} {:>7.2} {:>9.0} {:>7.2} {:>7} {:>6}",
-                row.subject,
-                format!("{bound}{:.2}", row.mean_ms),
-                row.gain,
-                row.over_ideal,
-                row.slowdown,
-                row.slowdown_gain,
-                row.p50_ms,
-                row.p95_ms,
-                row.p99_ms,
-                row.largest_percent_ms,
-                row.largest_percent_ratio,
-                row.very_largest_ms,
-                row.very_largest_ratio,
-                row.unfinished,
-                row.errors,
-            )?;
-        }
-        for (name, ideal) in [
-            ("ideal: exact SRPT, bare link", (|s| &s.ideal_srpt) as fn(&SequenceReport) -> &Summary),
-            ("ideal: even shares, bare link", |s| &s.ideal_ps),
-        ] {
-            let of = |value: fn(&Summary) -> f64| median(self.sequences.iter().map(|s| value(ideal(s))));
-            writeln!(
-                f,
-                "{name:width$} {:>9.2} {:>7} {:>7.2}x {:>9.2} {:>7} {:>8.2} {:>9.1} {:>9.1} {:>9.1} {:>7} {:>9.0}",
-                of(|s| s.mean_ms),
-                "",
-                median(self.sequences.iter().map(|s| ideal(s).mean_ms / s.ideal_srpt.mean_ms)),
-                of(|s| s.mean_slowdown),
-                "",
-                of(|s| s.p50_ms),
-                of(|s| s.p95_ms),
-                of(|s| s.p99_ms),
-                of(|s| s.largest_percent_ms),
-                "",
-                of(|s| s.very_largest_ms),
-            )?;
-        }
-        writeln!(f)
+        ];
+        table(f, &head, rows)
     }
 
     fn write_costs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.subject_width();
-        writeln!(
-            f,
-            "{:width$} {:>9} {:>8} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10} {:>12}",
+        let row = |row: &Row| {
+            vec![
+                row.subject.clone(),
+                format!("{:.2}", row.wire_megabytes),
+                format!("{:.1}%", row.link_use * 100.0),
+                row.queue_drops.to_string(),
+                row.segments_retransmitted.to_string(),
+                row.syn_retransmitted.to_string(),
+                row.listen_drops.to_string(),
+                row.aborted_on_timeout.to_string(),
+                format!("{:.0}", row.most_concurrent),
+                format!("{:.0}", row.cpu_us_per_request),
+            ]
+        };
+        let head = [
             "link and costs",
             "wire MB",
             "link use",
@@ -134,47 +141,32 @@ impl Report {
             "aborted",
             "concurrent",
             "CPU us/requ.",
-        )?;
-        for row in &self.rows {
-            let Row {
-                queue_drops, segments_retransmitted, syn_retransmitted, listen_drops, aborted_on_timeout, ..
-            } = row;
-            writeln!(
-                f,
-                "{:width$} {:>9.2} {:>7.1}% {queue_drops:>10} {segments_retransmitted:>10} {syn_retransmitted:>10} {listen_drops:>10} {aborted_on_timeout:>10} {:>10.0} {:>12.0}",
-                row.subject,
-                row.wire_megabytes,
-                row.link_use * 100.0,
-                row.most_concurrent,
-                row.cpu_us_per_request,
-            )?;
-        }
-        writeln!(f)
+        ];
+        table(f, &head, self.rows.iter().map(row).collect())
     }
 
     fn write_windows(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(first) = self.sequences.first().filter(|s| !s.windows_srpt_ms.is_empty()) else { return Ok(()) };
-        let width = self.subject_width();
+        let columns = self.sequences.first().map_or(0, |s| s.windows_srpt_ms.len());
+        if columns == 0 {
+            return Ok(());
+        }
         let changes = self.setting.rate_changes.iter().map(|(at, _)| format!("{at:.0}")).collect::<Vec<_>>().join(", ");
         writeln!(
             f,
             "mean response time in ms before, in the 10 s after, and from then on, for the change(s) at {changes} s:"
         )?;
-        let columns = first.windows_srpt_ms.len();
-        let line = |f: &mut fmt::Formatter<'_>, name: &str, windows: &[&[f64]]| {
-            write!(f, "{name:width$}")?;
-            for column in 0..columns {
-                write!(f, " {:>9.2}", median(windows.iter().map(|window| window[column])))?;
-            }
-            writeln!(f)
+        let head: Vec<String> = std::iter::once(String::new()).chain((1..=columns).map(|n| n.to_string())).collect();
+        let line = |name: &str, windows: &[&[f64]]| {
+            let value = |column| format!("{:.2}", median(windows.iter().map(|window| window[column])));
+            std::iter::once(name.to_owned()).chain((0..columns).map(value)).collect::<Vec<_>>()
         };
-        for row in &self.rows {
+        let of = |row: &Row| {
             let runs = self.runs.iter().filter(|run| run.subject == row.subject);
-            line(f, &row.subject, &runs.map(|run| &run.windows_ms[..]).collect::<Vec<_>>())?;
-        }
-        let ideal = self.sequences.iter().map(|s| &s.windows_srpt_ms[..]);
-        line(f, "ideal: exact SRPT, bare link", &ideal.collect::<Vec<_>>())?;
-        writeln!(f)
+            line(&row.subject, &runs.map(|run| &run.windows_ms[..]).collect::<Vec<_>>())
+        };
+        let mut rows: Vec<_> = self.rows.iter().map(of).collect();
+        rows.push(line(IDEAL, &self.sequences.iter().map(|s| &s.windows_srpt_ms[..]).collect::<Vec<_>>()));
+        table(f, &head, rows)
     }
 
     fn write_runs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -213,10 +205,13 @@ impl Report {
         }
         Ok(())
     }
+}
 
-    fn subject_width(&self) -> usize {
-        self.rows.iter().map(|row| row.subject.len()).max().unwrap_or(0).max(30)
-    }
+const IDEAL: &str = "ideal: exact SRPT, bare link";
+
+fn table(f: &mut fmt::Formatter<'_>, head: &[impl ToString], rows: Vec<Vec<String>>) -> fmt::Result {
+    aligned(f, &Table { head: head.iter().map(ToString::to_string).collect(), rows, ..Table::default() })?;
+    writeln!(f)
 }
 
 fn write_alone(f: &mut fmt::Formatter<'_>, run: &RunReport) -> fmt::Result {

@@ -117,6 +117,12 @@ fn with_useful_tips(mut error: clap::Error, args: impl IntoIterator<Item = Strin
                 add_tip(&mut error, tip);
             }
         }
+        (ErrorKind::MissingRequiredArgument, ..) => {
+            let missing = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default();
+            if missing.contains("ACCESS_LOG") {
+                add_tip(&mut error, WITHOUT_A_LOG.to_owned());
+            }
+        }
         (ErrorKind::ArgumentConflict, ..) => {
             let prior = error.get(ContextKind::PriorArg).map(ToString::to_string).unwrap_or_default();
             let given = error.get(ContextKind::InvalidArg).map(ToString::to_string).unwrap_or_default() + &prior;
@@ -130,6 +136,8 @@ fn with_useful_tips(mut error: clap::Error, args: impl IntoIterator<Item = Strin
 }
 
 const SECOND_DIRECTORY: &str = "one directory is served; a file has several sites: 'serpent serve --config FILE'";
+const WITHOUT_A_LOG: &str = "'serpent advise --nginx --uplink 100mbit' finds the log of an installed nginx (or '--apache', \
+                             '--caddy'); '--admin http://127.0.0.1:9090' takes the last responses of a running Serpent";
 const DIRECTORY_AND_UPSTREAM: &str =
     "leave one of them out; a file has both, in routes of a site: 'serpent serve --config FILE'";
 
@@ -170,7 +178,7 @@ scheduled, because the queue stands elsewhere; `auto` finds it and follows it.")
     /// The answer comes from the configuration file alone: nothing is sent, and no running server is asked. Rules are
     /// shown in their order, condition by condition, up to the one that decides.
     Explain(Box<ExplainArgs>),
-    /// Translate the configuration of nginx
+    /// Translate the configuration of nginx, HAProxy or Caddy
     ///
     /// Reads the file and those that it includes, and writes a configuration of Serpent to standard output. What has no
     /// counterpart, or another meaning, is named with its file, line and reason, on standard error and at the top of the

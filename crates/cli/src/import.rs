@@ -161,7 +161,15 @@ fn text(path: &Path) -> Result<String, String> {
     match read() {
         Ok(text) if text.len() as u64 > MOST_BYTES => Err(format!("{} is larger than 1 MiB", path.display())),
         Ok(text) => Ok(text),
-        Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
+        Err(error) => {
+            let mend = match error.kind() {
+                std::io::ErrorKind::NotFound => "; check the path",
+                std::io::ErrorKind::IsADirectory => "; name the file in it, as in `nginx.conf`",
+                std::io::ErrorKind::PermissionDenied => "; run this as a user that may read it",
+                _ => "",
+            };
+            Err(format!("{} cannot be read: {error}{mend}", path.display()))
+        }
     }
 }
 

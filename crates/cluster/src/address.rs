@@ -56,6 +56,12 @@ pub(crate) struct Address {
     pub hosts: Arc<[ConnectionInfo]>,
 }
 
+/// The words of the library without the name of its error.
+fn plain(error: &redis::RedisError) -> String {
+    let text = error.to_string();
+    text.split(" - InvalidClientConfig").next().unwrap_or_default().to_owned()
+}
+
 impl Address {
     /// Reads `redis://`, `rediss://` (TLS) and `unix://` addresses of one server, and `redis+cluster://` and
     /// `redis+sentinel://` (or `rediss+...`) with several hosts.
@@ -64,7 +70,7 @@ impl Address {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| form("it has no scheme"))?;
         let (scheme, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
         if scheme == "unix" || kind == "unix" {
-            let info = text.into_connection_info().map_err(|error| form(&error.to_string()))?;
+            let info = text.into_connection_info().map_err(|error| form(&plain(&error)))?;
             return Self::new(Found::There, vec![info], trust);
         }
         if !["redis", "rediss", "valkey", "valkeys"].contains(&scheme) {
@@ -77,7 +83,7 @@ impl Address {
             let at = if account.is_empty() { String::new() } else { format!("{account}@") };
             let query = if query.is_empty() { String::new() } else { format!("?{query}") };
             let url = format!("{scheme}://{at}{host}/{path}{query}");
-            url.as_str().into_connection_info().map_err(|error| form(&error.to_string()))
+            url.as_str().into_connection_info().map_err(|error| form(&plain(&error)))
         };
         let names: Vec<&str> = hosts.split(',').collect();
         if names.len() > MOST_HOSTS || names.contains(&"") {

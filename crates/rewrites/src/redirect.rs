@@ -62,7 +62,10 @@ impl Redirect {
         let known_host = |behind: &str| has_host(behind) && (!behind.starts_with('{') || behind.starts_with("{host}"));
         let behind = ["http://", "https://", "{scheme}://"].iter().find_map(|scheme| target.strip_prefix(scheme));
         if !is_path(target) && !behind.is_some_and(known_host) {
-            let help = "begin with `/`, or with `https://` and a host, which may be `{host}`";
+            let help = match target.parse::<u16>() {
+                Ok(_) => "give the address; the status stands in `redirect-status`",
+                Err(_) => "begin with `/`, or with `https://` and a host, which may be `{host}`",
+            };
             return Err(BadTarget(format!("`{target}` leaves open where clients are sent: {help}")));
         }
         Ok(Self { status, target: template })

@@ -30,6 +30,14 @@ pub fn value(path: &[&str]) -> Option<&'static str> {
     alike.max_by_key(|(known, _)| in_common(known)).map(|(_, value)| value.as_str())
 }
 
+/// A line of a table whose names are free, such as `error-pages`.
+pub fn entry(table: &str) -> Option<(&'static str, &'static str)> {
+    SETTINGS.iter().find_map(|(path, value)| match &path[..] {
+        [.., of, name] if of == table => Some((name.as_str(), value.as_str())),
+        _ => None,
+    })
+}
+
 /// The text with the settings that stand in comments.
 fn uncommented(text: &str) -> String {
     let is_setting = |line: &str| {

@@ -193,7 +193,10 @@ fn directory(path: &Path, span: Option<Range<usize>>) -> Option<Problem> {
     let root = path.display();
     Some(match error.kind() {
         std::io::ErrorKind::NotFound => {
-            let help = missing(path, span.is_some(), "make it, or name another");
+            let help = match root.to_string().is_empty() {
+                true => "write `.` for the folder that this is in".to_owned(),
+                false => missing(path, span.is_some(), "make it, or name another"),
+            };
             Problem::new(format!("the directory `{root}` does not exist"), span).help(help)
         }
         std::io::ErrorKind::NotADirectory => {
@@ -287,9 +290,15 @@ fn instead(bytes: &[u8], wanted: &str) -> (&'static str, &'static str) {
             "`tls-cert` is for the certificate; give `tls-key` the key that the certificate was made for",
         )
     } else if has("PRIVATE KEY") {
-        (": it has a private key", "`tls-key` is for the key; give the certificate that was made for it")
+        (": it has a private key", "give the file with the certificate; a private key belongs in `tls-key`")
+    } else if wanted == "certificate" {
+        (
+            "",
+            "give a PEM file: text with lines such as `-----BEGIN CERTIFICATE-----`; \
+             `openssl x509 -inform der -in FILE -out NEW` makes it of a binary one",
+        )
     } else {
-        ("", "give a PEM file: text with lines such as `-----BEGIN CERTIFICATE-----`")
+        ("", "give a PEM file: text with lines such as `-----BEGIN PRIVATE KEY-----`")
     }
 }
 

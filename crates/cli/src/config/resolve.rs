@@ -187,6 +187,7 @@ impl Resolver<'_> {
         self.unused_classes(&raw.class, &classes, default, &rules);
         drop_unused_site(raw, sites, &mut rules, resources);
         let admission = self.admission(raw, flags, &classes, resources);
+        self.needless_slots(raw, flags, sites);
         let uplink_share = self.uplink_share(raw);
         self.uplink_reserves(raw, &classes, &admission, uplink_share);
         self.without_effect(raw, &admission, uplink_share);

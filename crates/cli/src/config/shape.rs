@@ -77,6 +77,15 @@ fn unknown(span: Option<Range<usize>>, name: &str, known: &[&str], place: &Place
     let section = schema::section_at(outer);
     let table = schema::place_in(section);
     let problem = Problem::new(format!("there is no setting `{name}` {table}"), span.clone());
+    if let Some(instead) = other_servers::setting_in(&table, name) {
+        return problem.help(format!("here that is `{instead}`"));
+    }
+    if table == "in `[[class]]`" && matches!(name, "priority" | "rank" | "level") {
+        return problem.help("classes go by their order in the file, the most important first: leave it out");
+    }
+    if known == ["remove", "set", "add"] {
+        return problem.help(format!("write `set = {{ \"{name}\" = \"VALUE\" }}`; there are `remove`, `set`, `add`"));
+    }
     if let Some(known) = like(name, known.iter().copied()) {
         let written = match section.and_then(|section| section.form(known)) {
             Some(form @ (Form::Table(_) | Form::Tables(_))) => form.header(&[outer, &[known]].concat()),
@@ -87,9 +96,6 @@ fn unknown(span: Option<Range<usize>>, name: &str, known: &[&str], place: &Place
     if let ["users" | "keys"] = outer {
         let what = if outer == ["users"] { "users and passwords" } else { "keys" };
         return problem.help(format!("{what} stand in a file of their own, which `file = \"PATH\"` names"));
-    }
-    if let Some(instead) = other_servers::setting_in(&table, name) {
-        return problem.help(format!("here that is `{instead}`"));
     }
     match other_servers::setting(name) {
         Some(Instead::Setting(instead)) => problem.help(format!("here that is {instead}")),
@@ -139,7 +145,11 @@ fn mismatch(found: &str, expected: &str, span: Option<Range<usize>>, place: &Pla
         }
         Some(Form::Value) | None if expected == "a map" => {
             let header = keys.join(".");
-            ("a table", Some(format!("write `[{header}]`, and below it a line `NAME = {{ ... }}` for each")))
+            let line = match example::entry(name) {
+                Some((key, value)) => format!("as in `{key} = {value}`"),
+                None => "`NAME = { ... }`".to_owned(),
+            };
+            ("a table", Some(format!("write `[{header}]`, and below it a line for each, {line}")))
         }
         Some(Form::Value) | None => {
             let is_header = span.clone().and_then(|span| text.get(span)).is_some_and(|text| text.starts_with('['));
@@ -147,7 +157,15 @@ fn mismatch(found: &str, expected: &str, span: Option<Range<usize>>, place: &Pla
                 [] if is_header && found == "a table" => " at the top of the file, before the first table",
                 _ => "",
             };
-            let example = form.and_then(|_| setting(&keys)).map(|setting| format!("write it as in `{setting}`{place}"));
+            let example = match *name {
+                // The example of what is off as a rule would be the opposite of what is meant.
+                "hsts" if found == "`true`" => Some("hsts = \"on\"".to_owned()),
+                "proxy-protocol" if found == "`true`" && !outer.is_empty() => {
+                    Some("proxy-protocol = \"v2\"".to_owned())
+                }
+                _ => form.and_then(|_| setting(&keys)),
+            };
+            let example = example.map(|setting| format!("write it as in `{setting}`{place}"));
             (if expected == "a boolean" { "`true` or `false`" } else { expected }, example)
         }
     };

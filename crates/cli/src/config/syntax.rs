@@ -49,6 +49,10 @@ fn problem(error: &Error, table: &DeTable<'_>, text: &str) -> Problem {
             };
             said(&message, help.to_owned()).also(first, "first given here")
         }
+        "key with no value" if line.starts_with("//") || line.starts_with("/*") || line.starts_with("--") => {
+            said(message, "a comment begins with `#`".to_owned())
+        }
+        "unquoted keys cannot be empty" => said(message, "write the name of the setting before `=`".to_owned()),
         "key with no value" => {
             said(message, "write a setting as in `name = \"value\"`, and a table as in `[name]`".to_owned())
         }
@@ -63,6 +67,22 @@ fn problem(error: &Error, table: &DeTable<'_>, text: &str) -> Problem {
         found if found.starts_with("invalid basic string") => {
             said(message, "end the text with a quotation mark".to_owned())
         }
+        found if found.starts_with("invalid literal string") => {
+            said(message, "end the text with the mark that it begins with: `'`".to_owned())
+        }
+        found if found.starts_with("missing comma between") => {
+            said(message, "divide the values by commas, as in `[\"a\", \"b\"]`".to_owned())
+        }
+        found if found.starts_with("unexpected `=` in array") => {
+            said(message, "end the list before this line with `]`".to_owned())
+        }
+        found if found.starts_with("invalid boolean") => {
+            said(message, "write `true` or `false`, in small letters".to_owned())
+        }
+        _ if ["null", "nil", "none"].contains(&&*written.to_ascii_lowercase()) => said(
+            &format!("`{written}` is no value"),
+            "leave the line out: a setting that is not there has its default".to_owned(),
+        ),
         found if found.starts_with("cannot extend value") => {
             let name = written.split('.').next().unwrap_or_default().trim();
             said(&format!("`{name}` has a value already"), format!("leave out that value, or `{line}`"))
@@ -81,7 +101,11 @@ fn quoted(written: &str) -> String {
         "yes" | "true" | "on" => "write `true`, without quotes".to_owned(),
         "no" | "false" => "write `false`, without quotes".to_owned(),
         "off" => "write `\"off\"` with quotes, or `false` where `true` or `false` is expected".to_owned(),
-        _ => format!("write `\"{}\"`", written.trim_end_matches([';', ','])),
+        "null" | "nil" | "none" => "leave the line out: a setting that is not there has its default".to_owned(),
+        _ => {
+            let quotes = [';', ',', '“', '”', '„', '‘', '’', '«', '»', '`'];
+            format!("write `\"{}\"`", written.trim_start_matches(&quotes[2..]).trim_end_matches(quotes))
+        }
     }
 }
 

@@ -33,6 +33,9 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
         port.parse::<u16>()
             .map_err(|_| format!("`{port}` is not a port: give a number from 0 (any free port) to 65535"))
     };
+    if text.contains(',') {
+        return Err(format!("`{text}` has several addresses: write {}", list(text)));
+    }
     if let Some(rest) = text.strip_prefix(':') {
         return Ok((Ipv6Addr::UNSPECIFIED, port(rest)?).into());
     }
@@ -68,10 +71,21 @@ pub fn host_name(text: &str) -> Result<String, String> {
         return Ok(name);
     }
     Err(match text {
+        "*" | "_" => format!("`{text}` is not a host name: without `names` the first site answers for every name"),
+        _ if text.contains([',', ' ']) => format!("`{text}` is not one host name: write {}", list(text)),
+        _ if text.contains('/') && !text.contains(':') => {
+            format!("`{text}` is not a host name: leave out the path, which a `[[site.route]]` has")
+        }
         _ if !text.is_ascii() => format!("`{text}` must be written in ASCII: international names as `xn--...`"),
         _ if text.contains(':') => format!("`{text}` is not a host name: leave out the scheme and the port"),
         _ => format!("`{text}` is not a host name: write it as in `www.example.org` or `*.example.org`"),
     })
+}
+
+/// A list as the file has it, of a text whose parts are divided by commas or spaces.
+pub fn list(text: &str) -> String {
+    let parts = text.split([',', ' ']).filter(|part| !part.is_empty());
+    format!("`[{}]`", parts.map(|part| format!("\"{part}\"")).collect::<Vec<_>>().join(", "))
 }
 
 /// Reads the host, with or without a port, for requests of a page.
@@ -86,6 +100,9 @@ pub fn network(text: &str) -> Result<IpNet, String> {
         return Ok(address.into());
     }
     let Ok(network) = text.parse::<IpNet>() else {
+        if matches!(text, "all" | "any" | "*") {
+            return Err(format!("`{text}` is not a network: all addresses are `[\"0.0.0.0/0\", \"::/0\"]`"));
+        }
         return Err(format!("`{text}` is not a network: write it as in `10.0.0.0/8`, `2001:db8::/32` or `192.0.2.7`"));
     };
     if network != network.trunc() {

@@ -11,7 +11,7 @@ use scheduler::admission::QueueOrder;
 use server::config::{FastCgiAddress, Hedge, Priority, ProxyVersion, UpstreamAddress, UpstreamServer};
 
 use super::{
-    addresses::host_name,
+    addresses::{host_name, list},
     numbers::{duration, show_duration, to_ns},
 };
 
@@ -34,6 +34,9 @@ pub fn upstream_server(text: &str) -> Result<UpstreamServer, String> {
             let authority = Authority::from_static("localhost");
             return Ok(UpstreamServer::new(address, http2, false, authority));
         }
+    }
+    if text.contains(',') {
+        return Err(format!("`{text}` is not one server: write {}", list(text)));
     }
     let schemes = [
         ("http://", None, false),

@@ -20,6 +20,11 @@ pub fn log_target(text: &str, file: impl Fn(&str) -> PathBuf) -> Result<Option<L
     Ok(match text {
         "off" => None,
         "-" => Some(LogTarget::Stdout),
+        "stdout" | "stderr" | "console" => {
+            return Err(format!(
+                "`{text}` would be a file of that name: write `-` for standard output, or `./{text}` for the file"
+            ));
+        }
         _ => Some(place(text, file)?),
     })
 }

@@ -87,6 +87,8 @@ impl Named for LogFormat {
         (Self::Combined, "combined", "NCSA combined, followed by class, response time and slowdown"),
         (Self::Json, "json", "One JSON object a line"),
     ];
+    const ALSO: &'static [(&'static str, &'static str)] =
+        &[("common", "combined"), ("ncsa", "combined"), ("clf", "combined"), ("main", "combined")];
 }
 
 impl Named for MessageFormat {

@@ -31,6 +31,14 @@ pub fn size(text: &str) -> Result<u64, String> {
     })
 }
 
+/// Reads a largest size of bodies. A small number without a unit is a unit forgotten; `0` takes no bodies.
+pub fn body_size(text: &str) -> Result<u64, String> {
+    match text.trim().parse::<u64>() {
+        Ok(bytes @ 1..1024) => Err(format!("`{text}` is {bytes} bytes: write the unit, as in `{bytes}MiB`")),
+        _ => size(text),
+    }
+}
+
 /// Reads a size in bytes, or `off` for none.
 pub fn size_or_off(text: &str) -> Result<u64, String> {
     or_off(text, size).map(Option::unwrap_or_default)
@@ -67,7 +75,13 @@ pub fn duration(text: &str) -> Result<Duration, String> {
             Err(format!("`{text}` is longer than anybody waits: give 100 years at most"))
         }
         Ok(duration) => Ok(duration),
-        Err(_) => Err(format!("`{text}` is not a duration: give a number and a unit, as in `500ms`, `30s` or `1m`")),
+        Err(_) => {
+            let meant = match text.parse::<u32>() {
+                Ok(seconds) => format!("`{seconds}s` is {seconds} seconds; "),
+                Err(_) => String::new(),
+            };
+            Err(format!("`{text}` is not a duration: {meant}give a number and a unit, as in `500ms`, `30s` or `1m`"))
+        }
     }
 }
 
@@ -125,7 +139,11 @@ pub fn request_rate(text: &str) -> Result<(NonZeroU32, Duration), String> {
         (number.get() <= 1_000_000).then_some((number, Duration::from_secs(seconds)))
     };
     read().ok_or_else(|| {
-        format!("`{text}` is not a rate of requests: give up to a million, as in `10/s`, `600/m` or `1000/h`")
+        let meant = match text.parse::<u32>() {
+            Ok(number) => format!("`{number}/s` is {number} in a second; "),
+            Err(_) => String::new(),
+        };
+        format!("`{text}` is not a rate of requests: {meant}give up to a million, as in `10/s`, `600/m` or `1000/h`")
     })
 }
 

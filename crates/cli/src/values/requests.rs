@@ -41,7 +41,19 @@ pub fn path_prefix(text: &str) -> Result<PathPattern, String> {
 /// Reads a path: the part of a URL after the host, without the query.
 pub fn path(text: &str) -> Result<String, String> {
     if !text.starts_with('/') {
-        return Err(format!("`{text}` is not a path: a path starts with `/`, as in `/{text}`"));
+        let expression = text.trim_start_matches(['~', '*', ' ']);
+        return Err(match text.split_once("://") {
+            Some((_, rest)) => {
+                let path = rest.find('/').map_or("/", |slash| &rest[slash..]);
+                format!("`{text}` is not a path: write `{path}`; `names` of a `[[site]]` has the host")
+            }
+            None if text.starts_with(['~', '^']) => {
+                format!(
+                    "`{text}` is not a path: expressions stand in `path-regex`, as in `path-regex = '{expression}'`"
+                )
+            }
+            None => format!("`{text}` is not a path: a path starts with `/`, as in `/{text}`"),
+        });
     }
     if text.contains(['?', '#']) {
         return Err(format!("`{text}` has a query, and only paths are looked at: use a rule with `query` for that"));
@@ -139,7 +151,10 @@ pub fn limit_by(text: &str) -> Result<LimitBy, String> {
     if let Some(name) = text.strip_prefix("header ") {
         return header_name(name.trim()).map(|name| LimitBy::Header(name.as_str().into()));
     }
-    let like = like(text, ["client", "key", "class", "path", "all"]);
+    let like = match text {
+        "ip" | "address" | "remote-addr" | "src" => Some("client"),
+        _ => like(text, ["client", "key", "class", "path", "all"]),
+    };
     let meant = like.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
     Err(format!("`{text}` is not one of `client`, `key`, `class`, `path`, `all` and `header NAME`{meant}"))
 }

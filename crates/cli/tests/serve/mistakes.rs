@@ -67,6 +67,13 @@ const COMMANDS: &[(&[&str], &str, &str)] = &[
     (&["explain", "-c", "ok.toml", "basket"], "`basket`", "`http://shop.example/basket` or `/basket`"),
     (&["probe", "ok.toml"], "no resource has a page", "`site = { window = 20, probe = \"/basket\" }`"),
     (&["serve", "--config", "bom.toml"], "--> bom.toml:2:8", "a relative path in the file"),
+    (&["serve", "--listen", ":80,:443"], "'--listen <ADDR:PORT>'", r#"`[":80", ":443"]`"#),
+    (&["serve", "--upstream", "http://a,http://b"], "'--upstream <URL>'", r#"`["http://a", "http://b"]`"#),
+    (&["serve", "--access-log", "stdout"], "`stdout` would be a file", "write `-` for standard output"),
+    (&["advise"], "<ACCESS_LOG>...", "tip: 'serpent advise --nginx --uplink 100mbit'"),
+    (&["advise", "ok.toml", "--uplink", "1mbit"], "`ok.toml`: it looks like a configuration", "name the access log"),
+    (&["import", "none.conf"], "none.conf cannot be read", "check the path"),
+    (&["import", "www"], "www cannot be read", "name the file in it"),
 ];
 
 /// A file, the place in the message, and the mend. `SITE` stands for a sound site.
@@ -162,6 +169,81 @@ const FILES: &[(&str, &str, &str)] = &[
     ("SITE[[upstream]]\nname = \"a\"\nservers = \"http://a\"\nservers.b = 1\n", ":6:1", "leave out that value"),
     ("SITEmaintenance = true\n", ":3:15", "as in `maintenance = { file ="),
     ("proxy-protocol = true\nSITE", ":1:18", "as in `proxy-protocol = ["),
+    ("SITEtls-cert = \"c.crt\"\ntls-key = \"www/hello.txt\"\n", ":4:11", "`-----BEGIN PRIVATE KEY-----`"),
+    (
+        "SITEtls-cert = \"www/hello.txt\"\ntls-key = \"c.key\"\n",
+        ":3:12",
+        "`openssl x509 -inform der -in FILE -out NEW`",
+    ),
+    (
+        "SITEtls-cert = \"c.crt\"\ntls-key = \"c.key\"\nclient-ca = \"c.key\"\n",
+        ":5:13",
+        "a private key belongs in `tls-key`",
+    ),
+    ("[acme]\nemail = \"a@b.example\"\nSITE", ":2:1", "here that is `contact`"),
+    ("admin = \":0\"\nadmin-token = \"c.key\"\nSITE", ":2:15", "openssl rand -hex 32"),
+    ("listen = \":80, :443\"\nSITE", ":1:10", r#"write `[":80", ":443"]`"#),
+    ("SITEnames = \"*\"\n", ":3:9", "without `names` the first site answers for every name"),
+    ("SITEnames = \"a.example, b.example\"\n", ":3:9", r#"write `["a.example", "b.example"]`"#),
+    ("SITEnames = \"a.example/shop\"\n", ":3:9", "leave out the path, which a `[[site.route]]` has"),
+    ("[uplink]\nbandwidth = \"10mbit\"\nSITE", ":2:1", "here that is `rate`"),
+    ("SITEhsts = true\n", ":3:8", "write it as in `hsts = \"on\"`"),
+    ("SITEerror-pages = \"404.html\"\n", ":3:15", "below it a line for each, as in `503 = "),
+    ("SITEresponse-headers = { X-A = \"1\" }\n", ":3:22", "write `set = { \"X-A\" = \"VALUE\" }`"),
+    ("SITEdeny = \"all\"\n", ":3:8", r#"all addresses are `["0.0.0.0/0", "::/0"]`"#),
+    ("SITElimit = { rate = \"20/s\", by = \"ip\" }\n", ":3:31", "did you mean `client`?"),
+    ("SITElimit = { rate = 20 }\n", ":3:18", "`20/s` is 20 in a second"),
+    ("SITElimit = { burst = 5 }\n", ":3:9", "add `rate = \"10/s\"`"),
+    ("[limits]\nrequest-body = 10\nSITE", ":2:16", "write the unit, as in `10MiB`"),
+    ("[limits]\nidle-timeout = \"30\"\nSITE", ":2:16", "`30s` is 30 seconds"),
+    ("SITE[[site.route]]\npath = \"~ \\\\.php$\"\nfiles = true\n", ":4:8", r"as in `path-regex = '\.php$'`"),
+    ("SITE[[site.route]]\npath = \"http://a.example/b\"\nfiles = true\n", ":4:8", "write `/b`"),
+    ("SITE[[site.route]]\npath = \"/a\"\nredirect = 301\n", ":5:12", "the status stands in `redirect-status`"),
+    ("SITE[[site.route]]\npath = \"/a\"\nrespond = \"gone\"\n", ":5:11", "its text stands in `respond-body`"),
+    ("SITE[[class]]\nname = \"a\"\npriority = 1\n", ":5:1", "classes go by their order in the file"),
+    ("SITE[[class]]\nname = \"a\"\n[[rule]]\nclass = \"a\"\nip = \"10.0.0.1\"\n", ":7:1", "here that is `client`"),
+    (
+        "SITE[[upstream]]\nname = \"a\"\nservers = \"http://a, http://b\"\n",
+        ":5:11",
+        r#"write `["http://a", "http://b"]`"#,
+    ),
+    ("SITE[[upstream]]\nname = \"a\"\nservers = [{ address = \"http://a\" }]\n", ":5:14", "here that is `url`"),
+    (
+        "SITE[[upstream]]\nname = \"a\"\nservers = \"http://a\"\ntimeout = \"5s\"\n",
+        ":6:1",
+        "here that is `idle-timeout`",
+    ),
+    (
+        "SITE[[upstream]]\nname = \"a\"\nservers = \"http://a\"\nkeepalive = 32\n",
+        ":6:1",
+        "here that is `keep-connections`",
+    ),
+    ("SITE[[upstream]]\nname = \"a\"\nservers = \"https://a\"\ninsecure = true\n", ":6:1", "here that is `tls-verify`"),
+    (
+        "SITE[[upstream]]\nname = \"a\"\nservers = \"http://a\"\nproxy-protocol = true\n",
+        ":6:18",
+        "write it as in `proxy-protocol = \"v2\"`",
+    ),
+    (
+        "SITE[[upstream]]\nname = \"a\"\nservers = \"http://a\"\nactive = { path = \"/\", interval = 5 }\n",
+        ":6:24",
+        "here that is `every`",
+    ),
+    ("SITE[cluster]\nstore = \"redis://a\"\nsite = \"s\"\npassword = \"x\"\n", ":6:1", "here that is `store`"),
+    ("SITE[cluster]\nstore = \"redis://a/x\"\nsite = \"s\"\n", ":4:9", "Invalid database number\n"),
+    ("[compression]\ngzip = true\nSITE", ":2:1", "here that is `codings`"),
+    ("[access-log]\ntarget = \"stdout\"\nSITE", ":2:10", "write `-` for standard output"),
+    ("[access-log]\ntarget = \"-\"\nformat = \"common\"\nSITE", ":3:10", "did you mean `combined`?"),
+    ("[files]\nindex = \"index.html index.php\"\nSITE", ":2:9", r#"write `["index.html", "index.php"]`"#),
+    ("[[site]]\nroot = \"\"\n", ":2:8", "write `.` for the folder that this is in"),
+    ("[[site]]\nroot = 'www\"\n", ":2:13", "end the text with the mark that it begins with"),
+    ("// the site\nSITE", ":1:", "a comment begins with `#`"),
+    ("[[site]]\nroot = “www”\n", ":2:8", "write `\"www\"`"),
+    ("[[site]]\nroot = null\n", ":2:8", "leave the line out"),
+    ("[files]\nlisting = True\nSITE", ":2:11", "in small letters"),
+    ("SITEnames = [\"a\" \"b\"]\n", ":3:14", "divide the values by commas"),
+    ("[[site]]\nnames = [\"a\",\nroot = \"www\"\n", ":3:", "end the list before this line with `]`"),
+    ("[[site]]\n= \"www\"\n", ":2:1", "write the name of the setting before `=`"),
     ("SITE[users]\nann = \"secret\"\n", ":4:1", "which `file = \"PATH\"` names"),
 ];
 
@@ -170,6 +252,9 @@ const WARNINGS: &[(&str, &str, &str)] = &[
     ("SITEtls-cert = \"old.crt\"\ntls-key = \"old.key\"\n", ":3:12", "renew it"),
     ("admin = \":9090\"\nSITE", ":1:9", "write `127.0.0.1:9090`"),
     ("SITE[shared-cache]\ndisk = \"1GiB\"\n", ":4:8", "as in `directory = \"/var/cache/serpent\"`"),
+    ("[tracing]\nsample = \"1%\"\nSITE", ":2:10", "add `endpoint = \"http://HOST:4318\"`"),
+    ("[admission]\nslots = 20\nSITE", ":2:9", "add a route with an `upstream`"),
+    ("[uplink]\ndevice = \"eth0\"\nSITE", ":2:10", "add `enforce = \"kernel\"`"),
     ("listen = \":443\"\nSITE", ":1:10", "or write `http://[::]:443` if that is meant"),
     ("SITE[[site.route]]\npath = \"/a/*\"\nfiles = true\n", ":4:8", "write `path = \"/a/\"`"),
     (
@@ -181,7 +266,7 @@ const WARNINGS: &[(&str, &str, &str)] = &[
 ];
 
 /// Words of libraries and of the source code.
-const JARGON: &[&str] = &["panicked", "invalid type", "unknown field", "RUST_BACKTRACE", "struct "];
+const JARGON: &[&str] = &["panicked", "invalid type", "unknown field", "RUST_BACKTRACE", "struct ", "InvalidClient"];
 
 /// A folder with all that the lists name.
 fn folder() -> tempfile::TempDir {

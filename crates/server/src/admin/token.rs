@@ -31,7 +31,10 @@ impl Token {
             ));
         }
         if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("must hold one token of letters, digits and signs, without spaces".to_owned());
+            return Err(
+                "must hold one token of letters, digits and signs, without spaces; make one with: openssl rand -hex 32"
+                    .to_owned(),
+            );
         }
         Ok(Self(token.as_bytes().into()))
     }

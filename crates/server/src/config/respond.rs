@@ -26,7 +26,9 @@ impl Respond {
             Some(status) if status.is_redirection() => {
                 Err(format!("`{text}` sends a client elsewhere: use `redirect`"))
             }
-            _ => Err(format!("`{text}` is no status of an answer: 200 to 299, or 400 to 599")),
+            _ => Err(format!(
+                "`{text}` is no status of an answer: 200 to 299, or 400 to 599; its text stands in `respond-body`"
+            )),
         }
     }
 

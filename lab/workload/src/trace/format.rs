@@ -158,6 +158,10 @@ fn foreign_json<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Foreign {
         if let Ok(serde_json::Value::Object(object)) = serde_json::from_slice(line) {
             return Foreign::Json(object.keys().take(20).cloned().collect());
         }
+        let name = line.iter().find(|byte| **byte != b'[');
+        if line.starts_with(b"[") && line.ends_with(b"]") && name.is_some_and(u8::is_ascii_alphabetic) {
+            return Foreign::Unread("a configuration", "name the access log");
+        }
         if line.first() == Some(&b'[') {
             return Foreign::Unread("one JSON array", "write one object a line, as `jq -c '.[]'` does");
         }
@@ -343,6 +347,7 @@ mod tests {
                 "it is JSON, but no time is among its keys (`name`, `version`): name it",
             ),
             (b"[{\"ts\":1},\n{\"ts\":2}]", "it looks like one JSON array: write one object a line"),
+            (b"[[site]]\nroot = \"www\"\n", "it looks like a configuration: name the access log"),
             (b"{\n  \"ts\": 1\n}", "it looks like JSON over several lines: write one"),
             (
                 b"name,age\nx,1\n",

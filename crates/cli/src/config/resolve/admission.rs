@@ -7,7 +7,7 @@ use scheduler::{
     control::Method,
     share::{DELAY_WINDOW_NS, Policy},
 };
-use server::config::{AdmissionConfig, ClassConfig, ResourceConfig};
+use server::config::{AdmissionConfig, ClassConfig, ResourceConfig, Site};
 use toml::Spanned;
 
 use super::{classes::class_span, resolver::Resolver, resources::SITE};
@@ -77,6 +77,21 @@ impl Resolver<'_> {
             }
         }
         AdmissionConfig { enabled, policy, total, resources: resources.to_vec(), late, delay_window, adjustment }
+    }
+
+    /// Warns of slots that no request needs.
+    pub(super) fn needless_slots(&mut self, raw: &Raw, flags: &Overrides, sites: &[Site]) {
+        let needed = sites.iter().flat_map(|site| &site.routes).any(|route| route.admitted);
+        let given = match (flags.slots, &raw.admission.slots) {
+            (Some(slots), _) => slots.map(|_| None),
+            (None, slots) => slots.as_ref().filter(|slots| slots.get_ref().0 != "off").map(|it| Some(it.span())),
+        };
+        if let Some(place) = given.filter(|_| !needed && self.is_as_written()) {
+            self.problems.push(
+                Problem::warning("`slots` has no effect: no route passes requests on, and files need none", place)
+                    .help("add a route with an `upstream` (flag --upstream), or leave it out; `limit` of a site bounds requests"),
+            );
+        }
     }
 
     /// Adds the problem for settings of admission that contradict each other.

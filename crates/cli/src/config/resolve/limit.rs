@@ -39,17 +39,17 @@ impl Resolver<'_> {
         };
         let bytes = self.optional(&raw.bytes, values::byte_rate);
         let bytes_burst = self.optional(&raw.bytes_burst, values::least_bytes);
-        if [&raw.rate, &raw.at_once, &raw.bytes].into_iter().all(Option::is_none) && self.shape_is_sound {
+        let limits_nothing = [&raw.rate, &raw.at_once, &raw.bytes].into_iter().all(Option::is_none);
+        if limits_nothing && self.shape_is_sound {
             self.problems.push(
                 Problem::new("this table limits nothing", Some(written.span()))
                     .help("add `rate = \"10/s\"`, `at-once = 10` or `bytes = \"1MB/s\"`, or write `limit = \"off\"`"),
             );
-        }
-        if let (Some(burst), None) = (&raw.burst, &raw.rate) {
+        } else if let (Some(burst), None) = (&raw.burst, &raw.rate) {
             let message = "`burst` is about a rate, and this limit has none";
             self.problems.push(Problem::new(message, Some(burst.span())).help("add `rate`, or leave it out"));
         }
-        if let (Some(burst), None) = (&raw.bytes_burst, &raw.bytes) {
+        if let (Some(burst), None, false) = (&raw.bytes_burst, &raw.bytes, limits_nothing) {
             let message = "`bytes-burst` is about bytes, and this limit has none";
             self.problems.push(Problem::new(message, Some(burst.span())).help("add `bytes`, or leave it out"));
         }

@@ -39,7 +39,12 @@ impl Resolver<'_> {
                 |text| values::count(text, 10_000),
                 default.request_headers as u64,
             )),
-            request_body_bytes: self.setting(None, &section.request_body, values::size, default.request_body_bytes),
+            request_body_bytes: self.setting(
+                None,
+                &section.request_body,
+                values::body_size,
+                default.request_body_bytes,
+            ),
             handshake_timeout: self.setting(
                 None,
                 &section.handshake_timeout,

@@ -336,5 +336,9 @@ fn index_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains('/') || matches!(text, "." | "..") {
         return Err(format!("`{text}` is not a file name: an index file lies in the directory that is asked for"));
     }
+    let names: Vec<_> = text.split([',', ' ']).filter(|name| !name.is_empty()).collect();
+    if names.len() > 1 && names.iter().all(|name| name.contains('.')) {
+        return Err(format!("`{text}` is several names: write {}", values::list(text)));
+    }
     Ok(text.to_owned())
 }

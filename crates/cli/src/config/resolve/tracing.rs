@@ -18,6 +18,13 @@ impl Resolver<'_> {
     pub(super) fn tracing(&mut self, raw: &Raw) -> Option<TracesConfig> {
         let written = &raw.tracing;
         let endpoint = self.setting(None, &written.endpoint, |text| values::or_off(text, endpoint), None);
+        let sampled = written.sample.as_ref().filter(|_| written.endpoint.is_none() && self.shape_is_sound);
+        if let Some(sample) = sampled {
+            self.problems.push(
+                Problem::warning("`sample` has no effect: nothing says where spans go", Some(sample.span()))
+                    .help("add `endpoint = \"http://HOST:4318\"`, or leave it out"),
+            );
+        }
         let mut headers = Vec::new();
         for (key, value) in written.collector_headers.iter().flatten() {
             let name = values::header_name(key.get_ref()).and_then(|name| {

@@ -74,6 +74,15 @@ impl Resolver<'_> {
                     .help("leave `enforce` out, or `line`"),
             );
         }
+        if let Some(device) = section.device.as_ref().filter(|_| uplink.device.is_some() && self.is_as_written())
+            && uplink.enforce != Enforce::Kernel
+        {
+            self.problems.push(
+                Problem::warning("`device` has no effect without `enforce = \"kernel\"`", Some(device.span())).help(
+                    "add `enforce = \"kernel\"`, for which `serpent attach` prepares the device, or leave it out",
+                ),
+            );
+        }
         let unlimited = matches!(uplink.rate, UplinkRate::Off) || uplink.enforce == Enforce::Off;
         if let Some(share) = section.share.as_ref().filter(|share| unlimited && share.get_ref().0 != "off") {
             self.problems.push(

@@ -29,6 +29,13 @@ impl Settings {
         self.set(name, value);
     }
 
+    /// Gives a setting another name and value, in its place.
+    pub fn rename(&mut self, name: &str, new: &str, value: impl Into<Value>) {
+        if let Some(setting) = self.0.iter_mut().find(|(other, ..)| other == name) {
+            (setting.0, setting.1) = (new.to_owned(), value.into().to_string().trim().to_owned());
+        }
+    }
+
     /// Whether there is a setting of this name.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(other, ..)| other == name)

@@ -3,6 +3,7 @@
 mod access;
 mod balancing;
 mod cache;
+mod clients;
 mod compression;
 mod condition;
 mod conditional;
@@ -13,6 +14,7 @@ mod fastcgi;
 mod forward_auth;
 mod freshness;
 mod guards;
+mod headers;
 mod listen;
 mod location;
 mod logs;
@@ -65,10 +67,11 @@ impl<'a> Translation<'a> {
                 "keepalive_timeout" => self.limit_time(directive, "idle-timeout"),
                 "client_header_timeout" => self.limit_time(directive, "head-timeout"),
                 "types" => self.types(directive),
-                name if INHERITED.contains(&name) => {}
+                name if INHERITED.contains(&name) || clients::NAMES.contains(&name) => {}
                 _ => self.other(directive),
             }
         }
+        self.largest_body(directives);
     }
 
     fn zone(&mut self, directive: &'a Directive) {
@@ -92,8 +95,11 @@ impl<'a> Translation<'a> {
     fn unused_maps(&mut self) {
         for map in std::mem::take(&mut self.maps) {
             let is_used = map.args.last().is_some_and(|variable| self.maps_used.contains(variable));
-            if !is_used && !freshness::is_by_type(map) {
-                self.other(map);
+            match map.arg(0) {
+                // An upgrade is passed on by itself.
+                "$http_upgrade" => self.notes.skip(map),
+                _ if is_used || freshness::is_by_type(map) => {}
+                _ => self.other(map),
             }
         }
     }
@@ -137,8 +143,10 @@ pub fn all(directives: &[Directive]) -> (String, Vec<Left>) {
     }
     let http = http.map_or(directives, Directive::inner);
     translation.http(http);
+    translation.believed_proxies(http, &mut draft.top);
     let blocks = http.iter().filter(|directive| directive.name == "server");
     let mut servers: Vec<Server<'_>> = blocks.map(|block| Server::read(&mut translation, http, block)).collect();
+    server::without_lost(&mut translation, &mut servers);
     let addresses = listen::addresses(servers.iter().flat_map(|server| &server.listen));
     server::merge(&mut translation, &mut servers);
     if !addresses.is_empty() {

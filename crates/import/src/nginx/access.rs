@@ -1,5 +1,7 @@
 //! Who may have what: addresses, passwords, certificates, limits.
 
+use std::net::IpAddr;
+
 use toml_edit::Value;
 
 use super::{
@@ -27,7 +29,13 @@ impl<'a> Translation<'a> {
                 self.leave(verify, "`ssl_client_certificate` is missing");
             }
         }
-        let any = one_in_force(levels, "satisfy").is_some_and(|satisfy| satisfy.arg(0) == "any");
+        let satisfy = one_in_force(levels, "satisfy").filter(|satisfy| satisfy.arg(0) == "any");
+        let any = satisfy.is_some();
+        if let Some(satisfy) =
+            satisfy.filter(|_| one_in_force(all, "auth_request").is_some_and(|ask| ask.arg(0) != "off"))
+        {
+            self.leave(satisfy, "what `auth_request` asks is needed besides: `forward-auth` holds for all clients");
+        }
         let Addresses { allow, deny, others } = addresses;
         if any && !required.is_empty() && !allow.is_empty() && !others {
             required.push(("client", list(allow)));
@@ -84,7 +92,17 @@ impl<'a> Translation<'a> {
         };
         let rules = levels.iter().rev().map(of).find(|rules| !rules.is_empty()).unwrap_or_default();
         let mut addresses = Addresses { allow: Vec::new(), deny: Vec::new(), others: true };
+        if let (Some(field), false) = (self.lost_address, rules.iter().all(|rule| rule.arg(0) == "all")) {
+            // The addresses would be compared with that of the proxy.
+            self.unguarded = self.unguarded.or(Some(field));
+        }
         for rule in rules {
+            // In nginx the first one with an address counts, and here the smallest.
+            let earlier = if rule.name == "allow" { &addresses.deny } else { &addresses.allow };
+            if rule.arg(0) != "all" && earlier.iter().any(|net| covers(net, rule.arg(0))) {
+                self.leave(rule, "it has no effect: a line before it has all of its addresses");
+                continue;
+            }
             match (rule.name.as_str(), rule.arg(0)) {
                 (_, "unix:") => self.leave(rule, "clients come over IP"),
                 ("allow", "all") => return addresses,
@@ -144,6 +162,27 @@ impl<'a> Translation<'a> {
         }
     }
 
+    /// `client_max_body_size` of a route, if it is another one than that of the whole server.
+    pub(super) fn body_size_of(&mut self, levels: &[&'a [Directive]]) -> Option<String> {
+        let size = match one_in_force(levels, "client_max_body_size") {
+            Some(directive) => self.body_size(directive)?,
+            // That of nginx, where another server has its own.
+            None => self.limits.has("request-body").then(|| "1MiB".to_owned())?,
+        };
+        let of_all = Value::from(size.as_str()).to_string();
+        (self.limits.text_of("request-body") != Some(of_all.trim())).then_some(size)
+    }
+
+    /// The largest `client_max_body_size` of the servers becomes that of all; a route may have another.
+    pub(super) fn largest_body(&mut self, http: &'a [Directive]) {
+        let servers = http.iter().filter(|one| one.name == "server").flat_map(Directive::inner);
+        let sizes = http.iter().chain(servers).filter(|one| one.name == "client_max_body_size");
+        let largest = sizes.filter_map(|one| Some((values::bytes(one.arg(0))?, one))).max_by_key(|(bytes, _)| *bytes);
+        if let Some(size) = largest.and_then(|(_, directive)| self.body_size(directive)) {
+            self.limits.set("request-body", size);
+        }
+    }
+
     /// `client_max_body_size`, for a route or for the server.
     pub(super) fn body_size(&mut self, directive: &Directive) -> Option<String> {
         match values::size(directive.arg(0)) {
@@ -154,6 +193,24 @@ impl<'a> Translation<'a> {
             }
         }
     }
+}
+
+/// Whether a network of nginx has all addresses of another.
+fn covers(net: &str, other: &str) -> bool {
+    let read = |text: &str| {
+        let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let (all, value) = match address.parse().ok()? {
+            IpAddr::V4(address) => (32, u128::from(address.to_bits()) << 96),
+            IpAddr::V6(address) => (128, address.to_bits()),
+        };
+        let bits = bits.map_or(Some(all), |bits| bits.parse::<u32>().ok()).filter(|bits| *bits <= all)?;
+        Some((all, value, bits))
+    };
+    let (Some((kind, value, bits)), Some((other_kind, other, other_bits))) = (read(net), read(other)) else {
+        return false;
+    };
+    let differ = value ^ other;
+    kind == other_kind && bits <= other_bits && (bits == 0 || differ >> (128 - bits) == 0)
 }
 
 /// What a zone counts together, as `limit.by` has it. An error is the reason why it has no counterpart.

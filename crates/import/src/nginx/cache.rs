@@ -21,10 +21,25 @@ const USUAL_KEYS: &[&str] = &[
     "$scheme://$host$request_uri",
 ];
 
+/// What keeps requests out of the cache that Serpent keeps out as well, or answers anew.
+const HARMLESS: &[&str] =
+    &["$http_upgrade", "$http_authorization", "$http_pragma", "$http_cache_control", "$http_range", "0", ""];
+
 impl<'a> Translation<'a> {
     /// `cache` of a route with an upstream.
     pub(super) fn cache(&mut self, levels: &[&'a [Directive]], settings: &mut Settings) {
         let Some(zone) = one_in_force(levels, "proxy_cache").filter(|zone| zone.arg(0) != "off") else { return };
+        // Answers for some requests must not be given to others.
+        let keeps_out = ["proxy_no_cache", "proxy_cache_bypass"].into_iter().find_map(|name| {
+            let rule = one_in_force(levels, name)?;
+            rule.args.iter().any(|variable| !HARMLESS.contains(&variable.as_str())).then_some(rule)
+        });
+        let of_client = one_in_force(levels, "proxy_cache_key").filter(|key| {
+            ["$cookie_", "$http_", "$arg_", "$remote_"].iter().any(|variable| key.arg(0).contains(variable))
+        });
+        if let Some(rule) = keeps_out.or(of_client) {
+            return self.leave(rule, "nothing is stored: which requests have answers of their own has no counterpart");
+        }
         let mut parts: Vec<(&str, Value)> = Vec::new();
         for valid in in_force(levels, "proxy_cache_valid") {
             let (time, codes) = match &valid.args[..] {

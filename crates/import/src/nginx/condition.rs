@@ -390,7 +390,7 @@ mod tests {
             "($request_uri ~ \\?a=1)",
             "($invalid_referer)",
             "($http_a = $http_b)",
-            "($http_a ~ (?!b))",
+            "($http_a ~ (?!b)c)",
         ] {
             let condition = condition.replace("~ P)", "~ ^P.*)");
             assert!(written(&[], &condition).is_err(), "{condition}: {:?}", written(&[], &condition));

@@ -2,6 +2,7 @@
 
 use super::{
     condition::{When, entries},
+    guards::refuses,
     location::Pattern,
     state::Translation,
     values,
@@ -45,7 +46,9 @@ impl<'a> Translation<'a> {
                         Some(path) if *pattern == Pattern::Prefix("/".to_owned()) => Pattern::Expression(path.clone()),
                         Some(_) => return Err("a route has one pattern, and the location has its own".to_owned()),
                     };
-                    let mut section = Section { settings: of_path.settings(), ..Section::new("[[site.route]]") };
+                    let refuses = refuses(&answer);
+                    let settings = if refuses { of_path.settings_of_refusal() } else { of_path.settings() };
+                    let mut section = Section { settings, ..Section::new("[[site.route]]") };
                     section.comment.push(from(&directive.place));
                     when.write(&mut section.settings);
                     if !self.answer(&answer, &mut section.settings) {
@@ -112,7 +115,7 @@ impl<'a> Translation<'a> {
         if methods.contains(&"GET") && !methods.contains(&"HEAD") {
             methods.push("HEAD");
         }
-        let mut section = Section { settings: pattern.settings(), ..Section::new("[[site.route]]") };
+        let mut section = Section { settings: pattern.settings_of_refusal(), ..Section::new("[[site.route]]") };
         if section.settings.has("unless") {
             self.leave(directive, "a route has one exception, and the expression has its own");
             return None;
@@ -126,7 +129,7 @@ impl<'a> Translation<'a> {
     /// A route that answers 403, in place of one whose guard is not translated.
     pub(super) fn closed(&mut self, guard: &Directive, pattern: &Pattern) -> (Pattern, Section) {
         self.notes.close(guard);
-        let mut section = Section { settings: pattern.settings(), ..Section::new("[[site.route]]") };
+        let mut section = Section { settings: pattern.settings_of_refusal(), ..Section::new("[[site.route]]") };
         section.settings.write("respond", "403".to_owned(), None);
         section.comment.extend([CLOSED.to_owned(), format!("{}: {guard}", guard.place)]);
         (pattern.clone(), section)

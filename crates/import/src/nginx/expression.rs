@@ -23,17 +23,31 @@ pub(super) fn replaced_prefix(prefix: &str, expression: &str, to: &str) -> Optio
     let base = prefix.trim_end_matches('/');
     let before = to.strip_suffix("$1").filter(|before| !values::has_variable(before))?;
     let expression = expression.strip_prefix('^').unwrap_or(expression);
-    let behind = expression.strip_prefix(base).or_else(|| expression.strip_prefix(&regex::escape(base)))?;
+    let of_base = |base: &str| {
+        let behind = expression.strip_prefix(base).or_else(|| expression.strip_prefix(&regex::escape(base)))?;
+        Some(behind.to_owned()).filter(|behind| behind.starts_with(['(', '/']))
+    };
+    // `/a(.*)` in the location `/a/b/` changes the begin of the prefix alone.
+    let ends = base.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0);
+    let (kept, behind) =
+        std::iter::once(base.len()).chain(ends.collect::<Vec<_>>().into_iter().rev()).find_map(|end| {
+            of_base(&base[..end])
+                .filter(|behind| end == base.len() || behind.starts_with('('))
+                .map(|it| (&base[end..], it))
+        })?;
+    let behind = behind.as_str();
     let replaced = match behind.strip_suffix('$').unwrap_or(behind) {
         "/(.*)" | "/?(.*)" => before.strip_suffix('/')?,
         // The slash is in the group.
         "(.*)" | "(/.*)" => before,
         _ => return None,
     };
-    (replaced.is_empty() || replaced.starts_with('/')).then(|| match prefix.ends_with('/') {
+    let is_path = replaced.is_empty() || replaced.starts_with('/');
+    let replaced = format!("{replaced}{kept}");
+    is_path.then(|| match prefix.ends_with('/') {
         true => format!("{replaced}/"),
         false if replaced.is_empty() => "/".to_owned(),
-        false => replaced.to_owned(),
+        false => replaced,
     })
 }
 
@@ -219,6 +233,9 @@ mod tests {
             ("/api/", "^/api(.*)$", "/v1$1", Some("/v1/")),
             ("/a.b/", r"^/a\.b/(.*)$", "/$1", Some("/")),
             ("/api/", "^/other/(.*)$", "/$1", None),
+            ("/api/admin/", "/api(.*)", "$1", Some("/admin/")),
+            ("/api/admin", "^/api(/.*)$", "/v1$1", Some("/v1/admin")),
+            ("/api/admin/", "^/ap(.*)", "$1", None),
             ("/api/", "^/api/([0-9]+)$", "/n/$1", None),
             ("/api/", "^/api/(.*)$", "/$uri/$1", None),
             ("/api/", "^/api/(.*)$", "/v1-$1", None),

@@ -78,14 +78,14 @@ impl<'a> Translation<'a> {
                 continue;
             };
             let kind = match entry.name.strip_prefix('~') {
-                None => entry.name.clone(),
-                Some(expression) => match expression.trim_start_matches(['*', '^']).strip_suffix('/') {
-                    Some(kind) if kind.chars().all(|c| c.is_ascii_alphanumeric()) => format!("{kind}/*"),
-                    _ => {
-                        self.leave(entry, "media types are whole, or begin as `image/*`");
-                        continue;
-                    }
-                },
+                // A response without a type.
+                None if entry.name.is_empty() => continue,
+                None => Some(entry.name.clone()),
+                Some(expression) => media_type(expression.trim_start_matches(['*', '^'])),
+            };
+            let Some(kind) = kind else {
+                self.leave(entry, "media types are whole, or begin as `image/*`");
+                continue;
             };
             types.push((kind, with_words(time).into()));
         }
@@ -93,9 +93,36 @@ impl<'a> Translation<'a> {
     }
 }
 
+/// The media types that an expression without operators finds: `image/` or `image/svg\+xml`.
+fn media_type(expression: &str) -> Option<String> {
+    let (kind, rest) = expression.split_once('/')?;
+    let plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '+'));
+    let rest = rest.replace("\\+", "+").replace("\\.", ".").replace("\\-", "-");
+    match (plain(kind) && plain(&rest) && !kind.is_empty(), rest.as_str()) {
+        (true, "") => Some(format!("{kind}/*")),
+        (true, rest) => Some(format!("{kind}/{rest}")),
+        (false, _) => None,
+    }
+}
+
 /// Whether a `map` chooses by the type of the response.
 pub fn is_by_type(map: &Directive) -> bool {
     map.arg(0) == "$sent_http_content_type"
+}
+
+/// A value of `Cache-Control` as `expires` has it; `None`: it has a part that `expires` does not know.
+pub(super) fn kept_for(value: &str) -> Option<String> {
+    let mut time = None;
+    let mut words = Vec::new();
+    for word in value.split(',').map(|word| word.trim().to_ascii_lowercase()) {
+        match word.strip_prefix("max-age=") {
+            Some(seconds) if time.is_none() && seconds.bytes().all(|b| b.is_ascii_digit()) => time = freshness(seconds),
+            _ if WORDS.contains(&word.as_str()) || matches!(word.as_str(), "no-cache" | "no-store") => words.push(word),
+            _ => return None,
+        }
+    }
+    let all: Vec<String> = time.into_iter().chain(words).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 fn freshness(text: &str) -> Option<String> {
@@ -116,6 +143,20 @@ fn freshness(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_of_cache_control_that_have_a_counterpart() {
+        for (value, here) in [
+            ("public, max-age=31536000, immutable", Some("365d, public, immutable")),
+            ("no-store, no-cache, must-revalidate", Some("no-store, no-cache, must-revalidate")),
+            ("max-age=0", Some("0s")),
+            ("max-age=a", None),
+            ("max-age=1, s-maxage=2", None),
+            ("", None),
+        ] {
+            assert_eq!(kept_for(value).as_deref(), here, "{value}");
+        }
+    }
 
     #[test]
     fn times_of_nginx_become_times_of_whole_units() {

@@ -2,15 +2,23 @@
 
 use crate::syntax::Directive;
 
+/// What refuses requests in a block, `return` with an error included.
+pub(super) fn guard_in(block: &[Directive]) -> Option<&Directive> {
+    block.iter().find(|inner| is_guard(inner) || refuses(inner))
+}
+
+/// Whether a directive is a `return` with an error.
+pub(super) fn refuses(directive: &Directive) -> bool {
+    directive.name == "return" && directive.arg(0).parse::<u16>().is_ok_and(|status| status >= 400)
+}
+
 /// Whether a directive may refuse requests, so that they must not get through without it.
 pub(super) fn is_guard(directive: &Directive) -> bool {
-    let refuses = |inner: &Directive| {
-        inner.name == "return" && inner.arg(0).parse::<u16>().is_ok_and(|status| status >= 400) || inner.name == "deny"
-    };
+    let denies = |inner: &Directive| refuses(inner) || inner.name == "deny";
     let is_on = directive.arg(0) != "off";
     match directive.name.as_str() {
         // Whether a file is there is no matter of who asks.
-        "if" => !asks_for_a_file(directive) && directive.inner().iter().any(refuses),
+        "if" => !asks_for_a_file(directive) && directive.inner().iter().any(denies),
         "limit_except" => true,
         "deny" => true,
         "auth_basic" | "auth_request" | "auth_pam" | "auth_ldap" | "auth_digest" | "modsecurity" => is_on,

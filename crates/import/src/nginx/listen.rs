@@ -1,5 +1,7 @@
 //! `listen`.
 
+use std::net::IpAddr;
+
 use super::state::Translation;
 use crate::syntax::Directive;
 
@@ -21,8 +23,8 @@ pub fn read(translation: &mut Translation<'_>, directive: &Directive) -> Option<
     }
     let options = directive.args.get(1..).unwrap_or_default();
     let has = |name: &str| options.iter().any(|option| option == name);
-    if has("proxy_protocol") {
-        translation.leave(directive, "the PROXY protocol is not spoken; the rest of the line is translated");
+    if has("proxy_protocol") && !translation.has_proxy_protocol {
+        translation.leave(directive, "name the proxies in `proxy-protocol`; the rest of the line is translated");
     }
     if has("quic") {
         translation.leave(directive, "HTTP/3 is not spoken");
@@ -33,7 +35,11 @@ pub fn read(translation: &mut Translation<'_>, directive: &Directive) -> Option<
         Some((host, port)) if port.chars().all(|c| c.is_ascii_digit()) => (host, port),
         _ => (written, "80"),
     };
-    let host = if matches!(host, "*" | "[::]" | "0.0.0.0") { "" } else { host };
+    let host = match host {
+        "*" | "[::]" | "0.0.0.0" => "",
+        "localhost" => "127.0.0.1",
+        host => host,
+    };
     let is_address = host.is_empty() || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
     if !is_address || port.parse::<u16>().is_err() {
         translation.leave(directive, "an address is an IP address and a port");
@@ -41,6 +47,61 @@ pub fn read(translation: &mut Translation<'_>, directive: &Directive) -> Option<
     }
     let tls = has("ssl");
     Some(Listen { address: format!("{host}:{port}"), tls, is_default: has("default_server") || has("default") })
+}
+
+/// What a site is reached at beside the addresses of its own server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// Nothing that matters.
+    None,
+    /// Other IP addresses, or usual ports beside an unusual one.
+    Named,
+    /// IP addresses that more clients can reach: only these may have the site.
+    Refused(&'static [&'static str]),
+}
+
+const LOOPBACK: &[&str] = &["127.0.0.0/8", "::1"];
+const PRIVATE: &[&str] =
+    &["127.0.0.0/8", "::1", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "fc00::/7", "fe80::/10"];
+
+/// Compares the addresses of a server with those of all.
+pub fn others(own: &[Listen], all: &[Listen]) -> Others {
+    let has_all = |listen: &Listen| listen.host().is_empty();
+    let new = all.iter().any(|listen| !own.iter().any(|own| has_all(own) || own.host() == listen.host()));
+    let within = |nets: fn(IpAddr) -> bool| own.iter().all(|listen| listen.host().parse().is_ok_and(nets));
+    if new {
+        return match (within(is_loopback), within(is_private)) {
+            (true, _) => Others::Refused(LOOPBACK),
+            (false, true) => Others::Refused(PRIVATE),
+            (false, false) => Others::Named,
+        };
+    }
+    let is_usual = |listen: &Listen| matches!(listen.port(), "80" | "443");
+    match !own.iter().any(is_usual) && all.iter().any(is_usual) {
+        true => Others::Named,
+        false => Others::None,
+    }
+}
+
+impl Listen {
+    fn host(&self) -> &str {
+        self.address.rsplit_once(':').map_or("", |(host, _)| host).trim_matches(['[', ']'])
+    }
+
+    fn port(&self) -> &str {
+        self.address.rsplit_once(':').map_or("", |(_, port)| port)
+    }
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.is_loopback()
+}
+
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_private() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
+    }
 }
 
 /// All addresses, each once, as `listen` has them.

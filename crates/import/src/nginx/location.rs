@@ -1,7 +1,5 @@
 //! `location`: its route.
 
-use toml_edit::Value;
-
 use super::{
     compression::is_compressed,
     condition::entries,
@@ -9,8 +7,8 @@ use super::{
     expand::ENTRY,
     expression::{starts_with, whole_address, within, without_looking_around},
     fastcgi::is_done_anyway,
-    forward_auth::{is_copied, is_for_auth},
-    guards::{is_guard, is_translated_guard},
+    forward_auth::is_for_auth,
+    guards::{guard_in, is_guard, is_translated_guard, refuses},
     named::{goes_on_to, is_named_route, only_path},
     state::{INHERITED, Translation, in_force, one_in_force},
     upstream::{Target, idle_timeout},
@@ -73,6 +71,16 @@ impl Pattern {
         }
     }
 
+    /// The settings of a route that refuses requests: for every path that begins with a prefix, as in nginx, and not only for what
+    /// is below it.
+    pub(super) fn settings_of_refusal(&self) -> Settings {
+        let mut settings = self.settings();
+        if let Some(path) = self.prefix().filter(|path| !path.ends_with('/')) {
+            settings.rename("path", "path-regex", starts_with(path));
+        }
+        settings
+    }
+
     pub(super) fn settings(&self) -> Settings {
         let mut settings = Settings::default();
         match self {
@@ -132,6 +140,9 @@ fn longer(prefix: &str, locations: &[Directive]) -> Vec<String> {
     });
     others.filter(|path| path.len() > prefix.len() && path.starts_with(prefix)).cloned().collect()
 }
+
+/// What has an application answer.
+const RUNS_SCRIPTS: [&str; 3] = ["fastcgi_pass", "uwsgi_pass", "scgi_pass"];
 
 /// What a location does with its requests that no option of it changes.
 const OPTIONS: &[&str] = &[
@@ -198,6 +209,46 @@ impl<'a> Translation<'a> {
         }
     }
 
+    /// A prefix with `^~` takes no paths of longer prefixes. Those come before it where no expression has to come first.
+    pub(super) fn longer_than_first(&mut self, routes: &mut [(Pattern, Section)]) {
+        let firsts: Vec<String> = routes
+            .iter()
+            .filter_map(|(pattern, _)| match pattern {
+                Pattern::PrefixFirst(path) => Some(path.clone()),
+                _ => None,
+            })
+            .collect();
+        let is_longer = |path: &String| firsts.iter().any(|first| path.len() > first.len() && path.starts_with(first));
+        let longer: Vec<String> = routes
+            .iter()
+            .filter_map(|(pattern, _)| match pattern {
+                Pattern::Prefix(path) if is_longer(path) => Some(path.clone()),
+                _ => None,
+            })
+            .collect();
+        let is_expression =
+            |pattern: &Pattern| matches!(pattern, Pattern::Expression(_) | Pattern::Inner { is_first: false, .. });
+        if !routes.iter().any(|(pattern, _)| is_expression(pattern)) {
+            for (pattern, _) in routes {
+                match pattern {
+                    Pattern::Prefix(path) if is_longer(path) => *pattern = Pattern::PrefixFirst(path.clone()),
+                    _ => {}
+                }
+            }
+            return;
+        }
+        for (pattern, section) in routes {
+            let Pattern::PrefixFirst(path) = pattern else { continue };
+            let others: Vec<String> =
+                longer.iter().filter(|other| other.starts_with(path.as_str())).map(|it| starts_with(it)).collect();
+            match section.settings.text_of("unless") {
+                _ if others.is_empty() => {}
+                None => section.settings.set("unless", table([("path-regex", list(others))])),
+                Some(_) => section.comment.push("Longer locations of nginx take a part of these paths.".to_owned()),
+            }
+        }
+    }
+
     /// The routes of a location, in their order.
     pub(super) fn location(&mut self, location: &Location<'a>, root: Option<&str>) -> Vec<(Pattern, Section)> {
         let Location { directive, levels, outer } = location;
@@ -206,7 +257,13 @@ impl<'a> Translation<'a> {
         }
         let around = levels.len().checked_sub(3).map_or(&[][..], |at| levels[at]);
         let Some(pattern) = self.pattern(directive, outer.as_ref(), around) else {
-            let Some(guard) = directive.inner().iter().find(|it| is_guard(it)) else { return Vec::new() };
+            if directive.arg(0).starts_with('@') {
+                // No client asks for its paths.
+                return Vec::new();
+            }
+            // The text of a script must not be sent.
+            let script = || directive.inner().iter().find(|it| RUNS_SCRIPTS.contains(&it.name.as_str()));
+            let Some(guard) = guard_in(directive.inner()).or_else(script) else { return Vec::new() };
             // More is closed than nginx refuses, but not all of the site.
             if let Some(expression) = directive.args.get(1).and_then(|written| without_looking_around(written)) {
                 let ignores_case = directive.arg(0) == "~*";
@@ -236,7 +293,10 @@ impl<'a> Translation<'a> {
                 _ => self.limit_except(inner, &pattern).map(|route| vec![route]),
             };
             match made {
-                Some(made) => routes.extend(made),
+                Some(mut made) => {
+                    self.headers_of_answers(levels, &mut made);
+                    routes.extend(made);
+                }
                 None => unguarded = unguarded.or(Some(inner)),
             }
         }
@@ -308,20 +368,19 @@ impl<'a> Translation<'a> {
         }
         if !made {
             // The text of a script must not be sent.
-            let script = ["fastcgi_pass", "uwsgi_pass", "scgi_pass"].into_iter().find_map(has);
+            let script = RUNS_SCRIPTS.into_iter().find_map(has);
             routes.extend(script.filter(|_| of_map.is_none()).map(|pass| self.closed(pass, &pattern)));
             return routes;
-        }
-        if let Some(size) = directive.inner().iter().find(|inner| inner.name == "client_max_body_size")
-            && let Some(size) = self.body_size(size)
-        {
-            settings.set("request-body", size);
         }
         let intercepts = ["proxy_intercept_errors", "fastcgi_intercept_errors", "uwsgi_intercept_errors"];
         let intercepts = intercepts.into_iter().filter_map(|name| one_in_force(levels, name));
         let has_origin = settings.has("upstream") || settings.has_any("fastcgi") || settings.has_any("uwsgi");
         if self.has_error_pages && has_origin && !intercepts.into_iter().any(|one| one.arg(0) == "on") {
             settings.set("error-pages", false);
+        }
+        let is_own_size = has("client_max_body_size").is_some();
+        if let Some(size) = self.body_size_of(levels).filter(|_| has_origin || is_own_size) {
+            settings.set("request-body", size);
         }
         if has("internal").is_some() {
             settings.set("internal", true);
@@ -338,17 +397,40 @@ impl<'a> Translation<'a> {
         // A location in a location takes what that says.
         let own = &levels[2..];
         self.log(own, &mut settings);
-        let has_words = self.expires(own, levels, settings.has("upstream"), &mut settings);
-        let headers = self.response_headers(levels, has_words);
+        let has_words = self.expires(own, levels, settings.has("upstream"), &mut settings)
+            || self.cache_control(levels, has_origin, &mut settings);
+        let is_error = has("return").is_some_and(refuses);
+        let headers = self.response_headers(levels, has_words, is_error);
         if !headers.is_empty() {
             settings.set("response-headers.set", table(headers));
         }
         let mut section = Section { settings, ..Section::new("[[site.route]]") };
         section.comment.push(from(&directive.place));
-        if let Some(path) = pattern.prefix().filter(|path| !path.ends_with('/')) {
-            section.comment.push(format!("{path} and what is below it; nginx takes every path that begins with it"));
+        let prefix = pattern.prefix().filter(|path| !path.ends_with('/')).map(str::to_owned);
+        let is_guarded = levels[2..].iter().any(|level| guard_in(level).is_some());
+        match prefix {
+            Some(path) if is_guarded && section.settings.has("replace-prefix") => {
+                section
+                    .comment
+                    .push(format!("{path} and what is below it; other paths that begin with it are refused"));
+                let mut others = Section::new("[[site.route]]");
+                others.comment.push(from(&directive.place));
+                others.settings.set("path-regex", starts_with(&path));
+                others.settings.write("respond", "403".to_owned(), None);
+                routes.extend([(pattern.clone(), section), (pattern, others)]);
+            }
+            Some(path) if is_guarded => {
+                section.settings.rename("path", "path-regex", starts_with(&path));
+                routes.push((pattern, section));
+            }
+            Some(path) => {
+                section
+                    .comment
+                    .push(format!("{path} and what is below it; nginx takes every path that begins with it"));
+                routes.push((pattern, section));
+            }
+            None => routes.push((pattern, section)),
         }
-        routes.push((pattern, section));
         routes
     }
 
@@ -452,57 +534,6 @@ impl<'a> Translation<'a> {
             self.leave(redirect, "`Location` of an upstream is passed on as it is");
         }
         true
-    }
-
-    fn request_headers(&mut self, levels: &[&'a [Directive]], settings: &mut Settings) {
-        let mut set: Vec<(&str, Value)> = Vec::new();
-        let mut remove = Vec::new();
-        for header in in_force(levels, "proxy_set_header") {
-            let (name, value) = (header.arg(0), header.arg(1));
-            match (name.to_ascii_lowercase().as_str(), value) {
-                ("host", "$host" | "$http_host" | "$host:$server_port") => settings.set("keep-host", true),
-                ("host", "$proxy_host") => {}
-                ("host", _) => self.leave(header, "an upstream sees the client's Host (`keep-host`) or its own"),
-                // Serpent writes these, and passes an upgrade on, by itself.
-                (
-                    "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" | "x-forwarded-port" | "forwarded",
-                    _,
-                )
-                | ("upgrade" | "connection" | "accept-encoding", _) => {}
-                ("x-real-ip" | "x-forwarded-server" | "x-scheme" | "x-forwarded-ssl", _) => {
-                    self.leave(header, "the client is named in `X-Forwarded-For`, `-Proto`, `-Host` and `-Port`");
-                }
-                _ if is_copied(header, levels) => {}
-                (_, "") => remove.push(name),
-                (_, value) if values::has_variable(value) => {
-                    self.leave(header, "the value of a field has no variables")
-                }
-                (_, value) => set.push((name, value.into())),
-            }
-        }
-        if !remove.is_empty() {
-            settings.set("request-headers.remove", list(remove));
-        }
-        if !set.is_empty() {
-            settings.set("request-headers.set", table(set));
-        }
-    }
-
-    /// `add_header` that is in force, as fields of the response. `has_words`: `expires` has taken `Cache-Control`.
-    pub(super) fn response_headers(&mut self, levels: &[&'a [Directive]], has_words: bool) -> Vec<(&'a str, Value)> {
-        let mut set: Vec<(&'a str, Value)> = Vec::new();
-        for header in in_force(levels, "add_header") {
-            let (name, value) = (header.arg(0), header.arg(1));
-            if has_words && name.eq_ignore_ascii_case("Cache-Control") || is_copied(header, levels) {
-                continue;
-            }
-            match set.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
-                true => self.leave(header, "a second field of this name: write it with `response-headers.add`"),
-                false if values::has_variable(value) => self.leave(header, "the value of a field has no variables"),
-                false => set.push((name, value.into())),
-            }
-        }
-        set
     }
 
     /// A location that serves files. Returns whether there is a route.

@@ -3,8 +3,9 @@
 use toml_edit::Value;
 
 use super::{
+    clients,
     guards::{is_guard, is_translated_guard},
-    listen::{self, Listen},
+    listen::{self, Listen, Others},
     location::{Location, Pattern},
     state::{INHERITED, Translation, in_force, one_in_force},
     values,
@@ -19,7 +20,11 @@ pub struct Server<'a> {
     http: &'a [Directive],
     pub directive: &'a Directive,
     pub listen: Vec<Listen>,
+    /// What its requests may come from that came not before.
+    others: Others,
     names: Vec<String>,
+    /// Whether names of it have no counterpart.
+    has_lost_names: bool,
     has_certificate: bool,
 }
 
@@ -35,11 +40,13 @@ impl<'a> Server<'a> {
             listen.iter_mut().for_each(|listen| listen.tls = true);
         }
         let mut names = Vec::new();
+        let mut has_lost_names = false;
         for directive in of("server_name") {
             for name in &directive.args {
                 match name.as_str() {
                     "_" | "" | "localhost" => {}
                     name if name.starts_with('~') || name.ends_with(".*") || values::has_variable(name) => {
+                        has_lost_names = true;
                         translation.leave(directive, format!("`{name}`: a name is whole, or begins with `*.`"));
                     }
                     name => match name.strip_prefix('.') {
@@ -50,7 +57,7 @@ impl<'a> Server<'a> {
             }
         }
         let has_certificate = one_in_force(&[http, directive.inner()], "ssl_certificate").is_some();
-        Self { http, directive, listen, names, has_certificate }
+        Self { http, directive, listen, others: Others::None, names, has_lost_names, has_certificate }
     }
 
     fn inner(&self) -> &'a [Directive] {
@@ -59,6 +66,10 @@ impl<'a> Server<'a> {
 
     fn is_default(&self) -> bool {
         self.listen.iter().any(|listen| listen.is_default)
+    }
+
+    fn has_tls(&self) -> bool {
+        self.listen.iter().any(|listen| listen.tls)
     }
 
     /// Whether all it does is to send clients to the same host by HTTPS.
@@ -120,13 +131,35 @@ impl<'a> Server<'a> {
     fn certificate(&self, settings: &mut Settings) {
         let levels = [self.http, self.inner()];
         let tls = ["ssl_certificate", "ssl_certificate_key"].map(|name| one_in_force(&levels, name));
-        if let [Some(chain), Some(key)] = tls.filter_tls(self.listen.iter().any(|listen| listen.tls)) {
+        if let [Some(chain), Some(key)] = tls.filter_tls(self.has_tls()) {
             settings.set("tls-cert", chain.arg(0));
             settings.set("tls-key", key.arg(0));
             if let Some(response) = one_in_force(&levels, "ssl_stapling_file") {
                 settings.set("ocsp-response", response.arg(0));
             }
         }
+    }
+
+    /// A site answers at all addresses of `listen`, also at those that its server did not have. If that had only addresses of this
+    /// machine or of a private network, other clients find the site closed.
+    fn elsewhere(&self, translation: &mut Translation<'a>, settings: &mut Settings) {
+        let at = self.inner().iter().find(|one| one.name == "listen").unwrap_or(self.directive);
+        let own = match self.others {
+            Others::None => return,
+            Others::Named => {
+                let message = "a site is reached by its names at all addresses of `listen`, not at this one only";
+                return translation.leave(at, message);
+            }
+            Others::Refused(own) => own,
+        };
+        translation.leave(
+            at,
+            format!(
+                "a site is reached at all addresses of `listen`: other clients than {} find it closed",
+                own.join(" ")
+            ),
+        );
+        settings.set("maintenance", table([("file", "/".into()), ("exempt", list(own))]));
     }
 
     /// The site.
@@ -143,6 +176,7 @@ impl<'a> Server<'a> {
             settings.set("root", root);
         }
         self.certificate(settings);
+        self.elsewhere(translation, settings);
         if one_in_force(&levels, "ssl_verify_client").is_some_and(|verify| verify.arg(0) != "off")
             && let Some(authorities) = one_in_force(&levels, "ssl_client_certificate")
         {
@@ -151,14 +185,17 @@ impl<'a> Server<'a> {
         translation.access(&levels, &levels, settings);
         let of_all = translation.unguarded.take();
         if let Some(file) = self.inner().iter().find_map(maintenance) {
-            settings.set("maintenance", table([("file", file.into())]));
+            match settings.has("maintenance") {
+                true => translation.leave(self.directive, format!("the file `{file}` does not close it, besides")),
+                false => settings.set("maintenance", table([("file", file.into())])),
+            }
         }
         translation.error_pages(&levels, root, settings);
         translation.log(&levels[1..], settings);
         let has_words = translation.expires(&levels, &levels, false, settings);
         self.others(translation);
         let (mut routes, unguarded) = self.routes(translation, root);
-        let headers = translation.response_headers(&levels, has_words);
+        let headers = translation.response_headers(&levels, has_words, false);
         let is_for_all = |pattern: &Pattern| *pattern == Pattern::Prefix("/".to_owned());
         let tries = in_force(&levels, "try_files").is_empty();
         if root.is_some() && !routes.iter().any(|(pattern, _)| is_for_all(pattern)) && (!headers.is_empty() || !tries) {
@@ -177,8 +214,13 @@ impl<'a> Server<'a> {
     /// The root of the server, or of its location `/`.
     fn root(&self, levels: &[&'a [Directive]]) -> Option<&'a str> {
         let of_all = |one: &&Directive| one.name == "location" && one.args.last().is_some_and(|path| path == "/");
-        let inner = self.inner().iter().find(of_all).and_then(|all| all.inner().iter().find(|one| one.name == "root"));
-        one_in_force(levels, "root").or(inner).map(|root| root.arg(0))
+        let everything = self.inner().iter().find(of_all);
+        let inner = everything.and_then(|all| all.inner().iter().find(|one| one.name == "root"));
+        let said = one_in_force(levels, "root").or(inner).map(|root| root.arg(0)).filter(|root| !root.is_empty());
+        // Where something else answers for all other paths, the root is for these locations alone.
+        let has_answer =
+            |all: &&Directive| all.inner().iter().any(|one| one.name == "return" || one.name.ends_with("_pass"));
+        said.or_else(|| everything.filter(has_answer).and_then(|_| self.inner().iter().find_map(root_of)))
     }
 
     fn others(&self, translation: &mut Translation<'a>) {
@@ -186,22 +228,16 @@ impl<'a> Server<'a> {
             match directive.name.as_str() {
                 "listen" | "server_name" | "ssl" | "location" | "rewrite" | "return" | "if" => {}
                 "types" => translation.types(directive),
-                "client_max_body_size" => {
-                    if let Some(size) = translation.body_size(directive) {
-                        // There is one for all sites, so the largest would be needed. A route may have its own.
-                        translation.limits.set("request-body", size);
-                    }
-                }
                 "error_log" => translation.error_log(directive),
                 "keepalive_timeout" => translation.limit_time(directive, "idle-timeout"),
-                name if INHERITED.contains(&name) => {}
+                name if INHERITED.contains(&name) || clients::NAMES.contains(&name) => {}
                 _ => translation.other(directive),
             }
         }
-        for directive in self.http.iter().filter(|one| one.name == "client_max_body_size") {
-            if let Some(size) = translation.body_size(directive) {
-                translation.limits.set("request-body", size);
-            }
+        let sizes = |block: &'a [Directive]| block.iter().filter(|one| one.name == "client_max_body_size");
+        for directive in sizes(self.http).chain(sizes(self.inner())) {
+            // A size that cannot be read is named.
+            translation.body_size(directive);
         }
     }
 
@@ -235,17 +271,20 @@ impl<'a> Server<'a> {
                     if translation.answer(directive, &mut section.settings) {
                         // All requests are answered before a location is looked for.
                         first.push((pattern, section));
+                        translation.headers_of_answers(&[self.http, self.inner()], &mut first);
                         return (first, unguarded);
                     }
                 }
                 _ => {}
             }
         }
+        translation.headers_of_answers(&[self.http, self.inner()], &mut first);
         let mut routes = Vec::new();
         for directive in self.inner().iter().filter(|directive| directive.name == "location") {
             let levels = vec![self.http, self.inner(), directive.inner()];
             routes.extend(translation.location(&Location { directive, levels, outer: None }, root));
         }
+        translation.longer_than_first(&mut routes);
         routes.sort_by_key(|(pattern, _)| pattern.order());
         // A location `/` that only serves files is what happens anyway.
         let plain = |(pattern, route): &(Pattern, Section)| {
@@ -294,6 +333,19 @@ impl<'a> Server<'a> {
     }
 }
 
+/// The root that a location with files has: `root`, or an `alias` that ends with the path of the location.
+fn root_of(location: &Directive) -> Option<&str> {
+    let path = match &location.args[..] {
+        [path] if location.name == "location" => path,
+        [modifier, path] if location.name == "location" && modifier == "^~" => path,
+        _ => return None,
+    };
+    let said = |name: &str| location.inner().iter().find(|one| one.name == name).map(|one| one.arg(0));
+    let root =
+        said("root").or_else(|| said("alias")?.trim_end_matches('/').strip_suffix(path.trim_end_matches('/')))?;
+    (path.starts_with('/') && root.len() > 1 && root.starts_with('/') && !values::has_variable(root)).then_some(root)
+}
+
 /// Certificates of servers without TLS are of no use.
 trait OfTls: Sized {
     fn filter_tls(self, tls: bool) -> Self;
@@ -326,16 +378,46 @@ impl<'a> Translation<'a> {
     }
 }
 
+/// Takes out the servers whose names have no counterpart, unless one answers for all other names as well.
+pub fn without_lost<'a>(translation: &mut Translation<'a>, servers: &mut Vec<Server<'a>>) {
+    // The first server of a file answers for all other names in nginx, too.
+    let first_of_all = servers.first().map(|server| server.directive);
+    servers.retain(|server| {
+        let is_first = first_of_all.is_some_and(|first| std::ptr::eq(first, server.directive));
+        let is_lost = server.has_lost_names && server.names.is_empty() && !server.is_default() && !is_first;
+        if is_lost {
+            translation.leave(server.directive, "none of its names has a counterpart, so that it has no requests");
+        }
+        !is_lost
+    });
+}
+
 /// Makes the servers sites: each name has one, and the first answers for all other names.
 pub fn merge<'a>(translation: &mut Translation<'a>, servers: &mut Vec<Server<'a>>) {
+    // Of all names with and without TLS, the server with TLS is the site.
     let secure: Vec<String> =
-        servers.iter().filter(|server| server.has_certificate).flat_map(|server| server.names.clone()).collect();
-    servers.retain(|server| {
-        let covered = !server.names.is_empty() && server.names.iter().all(|name| secure.contains(name));
-        let everything = server.names.is_empty() && !secure.is_empty();
-        if server.only_sends_to_https() && (covered || everything) {
+        servers.iter().filter(|server| server.has_tls()).flat_map(|server| server.names.clone()).collect();
+    let is_every_name_secure = servers.iter().any(|server| server.has_tls() && server.names.is_empty());
+    servers.retain_mut(|server| {
+        if server.has_tls() {
+            return true;
+        }
+        let is_secure = |name: &String| secure.contains(name);
+        let covered = match server.names.is_empty() {
+            true => !secure.is_empty() || is_every_name_secure,
+            false => is_every_name_secure || server.names.iter().all(is_secure),
+        };
+        if server.only_sends_to_https() && covered {
             translation
                 .leave(server.directive, "a site with a certificate sends requests without TLS to it by default");
+            return false;
+        }
+        let had_names = !server.names.is_empty();
+        server.names.retain(|name| !is_secure(name));
+        if if had_names { server.names.is_empty() } else { is_every_name_secure } {
+            let message =
+                "a name has one site, whatever the address: the server of these names with TLS was translated";
+            translation.leave(server.directive, message);
             return false;
         }
         true
@@ -354,6 +436,10 @@ pub fn merge<'a>(translation: &mut Translation<'a>, servers: &mut Vec<Server<'a>
         }
         is_reached
     });
+    let all: Vec<Listen> = servers.iter().flat_map(|server| server.listen.clone()).collect();
+    for server in servers {
+        server.others = listen::others(&server.listen, &all);
+    }
 }
 
 /// A condition on the host of a request.

@@ -55,6 +55,12 @@ pub const NEEDLESS: &[&str] = &[
     "output_buffers",
     "pid",
     "postpone_output",
+    "client_body_temp_path",
+    "proxy_headers_hash_bucket_size",
+    "proxy_headers_hash_max_size",
+    "proxy_socket_keepalive",
+    "proxy_temp_path",
+    "scgi_temp_path",
     "proxy_buffer_size",
     "proxy_buffers",
     "proxy_busy_buffers_size",
@@ -145,6 +151,8 @@ pub const INHERITED: &[&str] = &[
     "proxy_buffering",
     "proxy_cache",
     "proxy_cache_background_update",
+    "proxy_cache_bypass",
+    "proxy_no_cache",
     "proxy_cache_key",
     "proxy_cache_use_stale",
     "proxy_cache_valid",
@@ -191,9 +199,6 @@ fn reason(name: &str) -> &'static str {
         "fastcgi_request_buffering" => "a request is read whole before it goes to an application",
         "fastcgi_ignore_client_abort" => "a request ends with its client",
         _ if name.starts_with("fastcgi_cache") => "only files and responses of upstreams are cached",
-        "proxy_cache_bypass" | "proxy_no_cache" => {
-            "a site says what is stored (`Cache-Control`); a route with another path has no cache"
-        }
         "proxy_ignore_headers" => "what a response says about caching is obeyed",
         "limit_rate" | "limit_rate_after" => {
             "`limit.bytes` of a site or a route counts all responses of a client together, and nginx each by itself"
@@ -246,6 +251,10 @@ pub struct Translation<'a> {
     pub unguarded: Option<&'a Directive>,
     /// The same, of paths that no route can take.
     pub unguarded_site: Option<&'a Directive>,
+    /// Whether `proxy-protocol` names the proxies.
+    pub has_proxy_protocol: bool,
+    /// The field in which proxies name their client, if it has no counterpart.
+    pub lost_address: Option<&'a Directive>,
     /// Whether the server that is translated has pages for errors.
     pub has_error_pages: bool,
     pub mime_types: Vec<(String, String)>,

@@ -6,6 +6,10 @@ pub fn time(text: &str) -> Option<String> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) || text.trim_end_matches(|c: char| c.is_alphabetic()) == "0" {
         return None;
     }
+    // Serpent has no weeks, months and years.
+    if text.contains(['w', 'M', 'y']) {
+        return seconds(text).map(|seconds| format!("{seconds}s"));
+    }
     Some(if text.ends_with(|c: char| c.is_ascii_digit()) { format!("{text}s") } else { text.to_owned() })
 }
 
@@ -46,6 +50,19 @@ pub fn size(text: &str) -> Option<String> {
         _ => return None,
     };
     Some(format!("{number}{unit}"))
+}
+
+/// The bytes of a size.
+pub fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 /// As [`template`], for a text whose `{query}` is a placeholder already.
@@ -103,13 +120,60 @@ pub fn has_variable(text: &str) -> bool {
 
 /// The regular expression of a location or a rewrite, if it means the same here. An error is the reason.
 pub fn regex(text: &str, ignore_case: bool) -> Result<String, String> {
-    let text = if ignore_case { format!("(?i){text}") } else { text.to_owned() };
-    match regex::Regex::new(&text) {
-        Ok(_) => Ok(text),
-        Err(_) => Err("this regular expression needs what regular expressions here do not have (looking around, \
+    let flags = if ignore_case { "(?i)" } else { "" };
+    let written = format!("{flags}{text}");
+    let made = match regex::Regex::new(&written) {
+        Ok(_) => return Ok(written),
+        Err(_) => without_end_ahead(text).map(|text| format!("{flags}{text}")),
+    };
+    match made.filter(|text| regex::Regex::new(text).is_ok()) {
+        Some(text) => Ok(text),
+        None => Err("this regular expression needs what regular expressions here do not have (looking around, \
                        references to groups)"
             .to_owned()),
     }
+}
+
+/// An expression that ends with texts that must not follow, as in `/\.(?!well-known)`: the same without looking ahead, found in the
+/// same paths.
+fn without_end_ahead(text: &str) -> Option<String> {
+    let (before, behind) = text.split_once("(?!")?;
+    let (texts, end) = behind.split_once(')')?;
+    if !matches!(end, "" | ".*" | ".*$") || before.ends_with('\\') || before.contains(['[', '|']) {
+        return None;
+    }
+    let texts: Option<Vec<String>> = texts.split('|').map(plain_text).collect();
+    Some(format!("{before}{}", follows_none(&texts?)))
+}
+
+/// The text that an expression without operators stands for.
+fn plain_text(expression: &str) -> Option<String> {
+    let mut text = String::new();
+    let mut chars = expression.chars();
+    while let Some(c) = chars.next() {
+        text.push(match c {
+            '\\' => chars.next().filter(|c| !c.is_ascii_alphanumeric())?,
+            c if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/' | ' ') => c,
+            _ => return None,
+        });
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+/// An expression for what does not begin with one of these texts: the end, another first letter, or this letter and then no rest.
+fn follows_none(texts: &[String]) -> String {
+    let mut firsts: Vec<char> = texts.iter().filter_map(|text| text.chars().next()).collect();
+    firsts.sort_unstable();
+    firsts.dedup();
+    let escaped = |c: char| regex::escape(&c.to_string());
+    let mut choices = vec!["$".to_owned(), format!("[^{}]", firsts.iter().map(|c| escaped(*c)).collect::<String>())];
+    for first in firsts {
+        let rests: Vec<String> = texts.iter().filter_map(|text| text.strip_prefix(first)).map(str::to_owned).collect();
+        if !rests.iter().any(String::is_empty) {
+            choices.push(format!("{}{}", escaped(first), follows_none(&rests)));
+        }
+    }
+    format!("(?:{})", choices.join("|"))
 }
 
 #[cfg(test)]
@@ -120,6 +184,8 @@ mod tests {
     fn times_and_sizes_are_those_of_nginx() {
         assert_eq!(time("60").as_deref(), Some("60s"));
         assert_eq!(time("1h30m").as_deref(), Some("1h30m"));
+        assert_eq!(time("1y").as_deref(), Some("31536000s"));
+        assert_eq!(time("1M").as_deref(), Some("2592000s"));
         assert_eq!(time("0"), None);
         assert_eq!(time("0s"), None);
         assert_eq!(time("none"), None);
@@ -129,6 +195,25 @@ mod tests {
         assert_eq!(size("10m").as_deref(), Some("10MiB"));
         assert_eq!(size("4096").as_deref(), Some("4096"));
         assert_eq!(size("10q"), None);
+    }
+
+    #[test]
+    fn what_must_not_follow_at_the_end_is_written_without_looking_ahead() {
+        for (written, found, not_found) in [
+            (
+                r"/\.(?!well-known\/).*",
+                &["/.git", "/.", "/.well", "/.well-knownx", "/.well-known/.env", "/a/.w"][..],
+                &["/.well-known/x", "/a", "/.Well-Known/"][..],
+            ),
+            ("^/(?!api|static)", &["/", "/ap", "/stat", "/x"], &["/api", "/apis", "/static/x"]),
+        ] {
+            let made = regex::Regex::new(&regex(written, true).unwrap()).unwrap();
+            found.iter().for_each(|path| assert!(made.is_match(path), "{written} in {path}"));
+            not_found.iter().for_each(|path| assert!(!made.is_match(path), "{written} in {path}"));
+        }
+        for other in ["a(?!b+)", "a(?!b)c", "(a|b(?!c))", "[(?!a)"] {
+            assert_eq!(without_end_ahead(other), None, "{other}");
+        }
     }
 
     #[test]
@@ -143,7 +228,7 @@ mod tests {
         }
         assert!(template("https://$server_name/").unwrap_err().contains("$server_name"));
         assert!(template("/a{b}").is_err());
-        assert!(regex("^/a(?!b)", false).is_err());
+        assert!(regex("^/a(?!b)c", false).is_err());
         assert_eq!(regex(r"\.php$", true).unwrap(), r"(?i)\.php$");
     }
 }

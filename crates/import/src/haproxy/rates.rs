@@ -22,6 +22,16 @@ pub(super) struct Limit {
 }
 
 impl Limit {
+    /// Whether it lets fewer requests through in the long run.
+    pub(super) fn is_below(&self, other: &Self) -> bool {
+        let in_an_hour = |limit: &Self| {
+            let (number, unit) = limit.rate.split_once('/')?;
+            let times = [("s", 3600), ("m", 60), ("h", 1)].into_iter().find(|(name, _)| *name == unit)?.1;
+            Some(number.parse::<i64>().ok()? * times)
+        };
+        in_an_hour(self) < in_an_hour(other)
+    }
+
     pub(super) fn value(&self) -> Value {
         let by = match &self.by[..] {
             [] => None,

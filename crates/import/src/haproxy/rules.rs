@@ -49,6 +49,8 @@ pub(super) struct Lines<'a> {
 /// Fields that are replaced, added and removed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fields {
+    /// Not of responses.
+    are_of_requests: bool,
     set: Vec<(String, String)>,
     add: Vec<(String, String)>,
     remove: Vec<String>,
@@ -79,13 +81,26 @@ impl Fields {
 
 impl<'a> Lines<'a> {
     /// Adds a limit for these requests.
-    fn limit(&mut self, directive: &'a Directive, whens: Vec<When>, limit: Limit) {
+    /// Returns whether one of two limits for the same requests is lost: there is one, the lower.
+    fn limit(&mut self, directive: &'a Directive, whens: Vec<When>, limit: &Limit) -> bool {
+        let mut is_one_lost = false;
         for when in whens {
-            match when == When::default() {
-                true => self.limit = self.limit.take().or(Some(limit.clone())),
-                false => self.limits.push(Limited { directive, when, limit: limit.clone() }),
+            let known = match when == When::default() {
+                true => self.limit.as_mut(),
+                false => self.limits.iter_mut().find(|known| known.when == when).map(|known| &mut known.limit),
+            };
+            match known {
+                Some(known) => {
+                    is_one_lost = true;
+                    if limit.is_below(known) {
+                        *known = limit.clone();
+                    }
+                }
+                None if when == When::default() => self.limit = Some(limit.clone()),
+                None => self.limits.push(Limited { directive, when, limit: limit.clone() }),
             }
         }
+        is_one_lost
     }
 }
 
@@ -96,6 +111,7 @@ impl<'a> Translation<'a> {
     /// The lines of a frontend or a backend, in the order in which they count.
     pub(super) fn lines(&mut self, proxy: &Proxy<'a>) -> Lines<'a> {
         let mut found = Lines::default();
+        found.of_requests.are_of_requests = true;
         let acls = Acls::of(proxy.section, self.files);
         let named = |names: &'static [&'static str]| {
             let inner: &'a [Directive] = proxy.section.inner();
@@ -217,12 +233,14 @@ impl<'a> Translation<'a> {
             "set-header" | "add-header" | "del-header" if is_http => {
                 if words.is_empty() {
                     self.field(line, action, &mut found.of_requests);
-                } else if !is_written_anyway(action.get(1).map_or("", String::as_str)) {
+                } else if !is_of_scheme(action, words, acls) {
                     self.leave(line, "fields of requests are the same for all requests of a route");
                 }
                 return;
             }
-            "disable-l7-retry" | "accept" | "wait-for-handshake" => return self.notes.skip(line),
+            "disable-l7-retry" | "wait-for-handshake" => return self.notes.skip(line),
+            "accept" if words.is_empty() => return self.notes.skip(line),
+            "accept" => return self.leave(line, "what refuses requests behind it refuses these, too"),
             "track-sc0" | "track-sc1" | "track-sc2" => {
                 // The lines that ask for a rate say what becomes of it.
                 let asks = |it: &Directive| {
@@ -242,6 +260,9 @@ impl<'a> Translation<'a> {
                     None => self.leave(line, "name the addresses of these proxies in `proxy-protocol`"),
                 };
             }
+            "use-service" if rest.first().is_some_and(|service| service.starts_with("lua.")) => {
+                return self.leave(line, "there is no counterpart to filters and Lua");
+            }
             "use-service" => return self.leave(line, "metrics are at the address of `admin`"),
             "redirect" => match self.redirects_of(line, rest, words) {
                 Some(Ok(lines)) => return found.lines.extend(lines),
@@ -251,7 +272,12 @@ impl<'a> Translation<'a> {
             "return" => answer(rest),
             "auth" => Err("give the users to `[users]`, and the route `require = { user = true }`".to_owned()),
             name if GUARDS.contains(&name) => match self.limit_of(words, acls, proxy) {
-                Some(Ok((whens, limit))) => return found.limit(line, whens, limit),
+                Some(Ok((whens, limit))) => {
+                    if found.limit(line, whens, &limit) {
+                        self.leave(line, "there is one limit of a kind: the lowest rate is taken");
+                    }
+                    return;
+                }
                 Some(Err(reason)) => Err(reason),
                 None => match self.connections_of(words, acls, proxy) {
                     Some(most) => return self.limits.write("connections-per-client", most.to_string(), None),
@@ -310,7 +336,9 @@ impl<'a> Translation<'a> {
     fn field(&mut self, line: &Directive, action: &[String], fields: &mut Fields) -> bool {
         let (name, value) = (action.get(1).map_or("", String::as_str), action.get(2).map_or("", String::as_str));
         match action.first().map_or("", String::as_str) {
-            "set-header" | "add-header" if is_written_anyway(name) => {}
+            "set-header" | "add-header" if is_written_anyway(name, value) => {}
+            // Fields of a client are not believed, and Serpent writes its own.
+            "del-header" if is_about_client(name) && fields.are_of_requests => {}
             "set-header" | "add-header" if values::has_variable(value) || value.contains('%') => {
                 self.leave(line, "the value of a field has no variables");
             }
@@ -328,10 +356,32 @@ impl<'a> Translation<'a> {
     }
 }
 
-/// Fields that an upstream sees anyway.
-fn is_written_anyway(name: &str) -> bool {
-    ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-port", "forwarded"]
+/// Whether a field names the client, so that Serpent writes it and takes out that of the client.
+fn is_about_client(name: &str) -> bool {
+    ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-real-ip", "forwarded"]
         .contains(&name.to_ascii_lowercase().as_str())
+}
+
+/// Whether Serpent gives a field this value by itself.
+fn is_written_anyway(name: &str, value: &str) -> bool {
+    let value = value.strip_prefix("%[").and_then(|value| value.strip_suffix(']')).unwrap_or(value);
+    match name.to_ascii_lowercase().as_str() {
+        "x-forwarded-for" => matches!(value, "src" | "%ci"),
+        "x-forwarded-proto" => value == "ssl_fc,iif(https,http)",
+        "x-forwarded-host" => matches!(value, "req.hdr(host)" | "hdr(host)" | "req.hdr(Host)" | "hdr(Host)"),
+        _ => false,
+    }
+}
+
+/// Whether a line writes the scheme by which the client is connected.
+fn is_of_scheme(action: &[String], words: &[String], acls: &Acls<'_>) -> bool {
+    let [_, name, value] = action else { return false };
+    let holds = |when: &When| match when.tls {
+        Some(true) => value == "https",
+        Some(false) => value == "http",
+        None => false,
+    };
+    name.eq_ignore_ascii_case("x-forwarded-proto") && condition(words, acls).is_ok_and(|whens| whens.iter().all(holds))
 }
 
 fn after<'w>(words: &'w [String], name: &str) -> Option<&'w str> {

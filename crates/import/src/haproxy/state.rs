@@ -15,6 +15,7 @@ const NEEDLESS: &[&str] = &[
     "cpu-map",
     "daemon",
     "description",
+    "gid",
     "group",
     "hash-type",
     "http-reuse",
@@ -180,6 +181,9 @@ impl<'a> Translation<'a> {
 
     pub(super) fn other(&mut self, directive: &Directive) {
         match directive.name.as_str() {
+            "option" if directive.arg(0) == "forwardfor" && directive.args.iter().any(|arg| arg == "header") => {
+                self.leave(directive, "servers see the client in `X-Forwarded-For`");
+            }
             "option" if NEEDLESS_OPTIONS.contains(&directive.arg(0)) => self.notes.skip(directive),
             "no" => self.leave(directive, "what is taken back here is named where it has a counterpart"),
             _ => self.notes.other(directive, NEEDLESS, reason),

@@ -38,7 +38,17 @@ pub(super) fn read(file: &str, files: &dyn Files) -> Result<Vec<Directive>, Synt
             let mut words = words(line).map_err(error)?.into_iter();
             let Some(first) = words.next() else { continue };
             let is_section = SECTIONS.contains(&first.as_str());
-            let directive = Directive { place, name: first, args: words.collect(), block: is_section.then(Vec::new) };
+            let mut args: Vec<String> = words.collect();
+            // Older names of times.
+            let old = [("contimeout", "connect"), ("clitimeout", "client"), ("srvtimeout", "server")];
+            let name = match old.into_iter().find(|(old, _)| *old == first) {
+                Some((_, new)) => {
+                    args.insert(0, new.to_owned());
+                    "timeout".to_owned()
+                }
+                None => first,
+            };
+            let directive = Directive { place, name, args, block: is_section.then(Vec::new) };
             match sections.last_mut() {
                 _ if is_section => sections.push(directive),
                 Some(section) => section.block.get_or_insert_default().push(directive),

@@ -356,6 +356,49 @@ fn maps_and_lists_are_read() {
 }
 
 #[test]
+fn of_two_rates_the_lower_is_the_limit() {
+    let (text, left, _) = one(http(
+        "frontend web\n bind :80\n default_backend app\n stick-table type ip size 1m expire 30s store http_req_rate(30s)\n \
+         acl abuse src_http_req_rate(web) gt 100\n http-request track-sc0 src\n http-request deny if abuse\n \
+         http-request deny deny_status 429 if { sc_http_req_rate(0) gt 20 }\nbackend app\n server a 127.0.0.1:3000\n",
+    ));
+    has(&text, &["limit = { rate = \"40/m\", burst = 20 }"]);
+    has(&left.join("\n"), &["there is one limit of a kind: the lowest rate is taken"]);
+}
+
+#[test]
+fn fields_about_the_client_have_the_values_of_the_file_or_are_named() {
+    let (text, left, _) = one(http(
+        "frontend web\n bind :80\n default_backend app\n http-request del-header X-Forwarded-For\n option forwardfor\n \
+         http-request set-header X-Forwarded-Proto https\n http-request set-header X-Forwarded-Host shop.example\n \
+         http-request set-header X-Forwarded-Port %[dst_port]\n http-request set-header X-Real-IP %[src]\n \
+         http-request set-header X-Forwarded-For %[src]\n http-response del-header X-Powered-By\n\
+         backend app\n option forwardfor header X-Client\n server a 127.0.0.1:3000\n",
+    ));
+    has(&text, &["request-headers.set = { X-Forwarded-Proto = \"https\", X-Forwarded-Host = \"shop.example\" }"]);
+    assert!(!text.contains("request-headers.remove"), "{text}");
+    has(&left.join("\n"), &["X-Forwarded-Port", "X-Real-IP", "`option forwardfor header X-Client`"]);
+    let (text, left, _) = one(http(
+        "frontend web\n bind :80\n default_backend app\n acl tls ssl_fc\n http-request set-header X-Forwarded-Proto https if tls\n \
+         http-request set-header X-Forwarded-Proto http if !{ ssl_fc }\n \
+         http-request set-header X-Forwarded-Proto https if { path_beg /a }\nbackend app\n server a 127.0.0.1:3000\n",
+    ));
+    assert!(!text.contains("request-headers"), "{text}");
+    assert_eq!(left.iter().filter(|left| left.contains("set-header")).count(), 1, "{left:?}");
+}
+
+#[test]
+fn old_names_of_times_and_what_is_let_in_first() {
+    let (text, left, _) =
+        one("defaults\n mode http\n contimeout 4s\n clitimeout 50s\n srvtimeout 40s\nglobal\n gid 99\n\
+         frontend web\n bind :80\n default_backend app\n tcp-request connection accept if { src 10.0.0.0/8 }\n \
+         tcp-request connection reject if { src 10.1.0.0/16 }\nbackend app\n server a 127.0.0.1:3000\n");
+    has(&text, &["connect-timeout = \"4s\"", "idle-timeout = \"50s\"", "idle-timeout = \"40s\""]);
+    has(&left.join("\n"), &["tcp-request connection accept"]);
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
 fn a_file_that_is_cut_anywhere_is_read_or_refused() {
     let guide =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/from-haproxy.md")).unwrap();

@@ -187,8 +187,9 @@ fn a_proxy_with_websockets_and_a_group_of_servers() {
         );
     }
     let routes = &config.sites[0].routes;
-    assert_eq!(routes.len(), 5, "{text}");
+    assert_eq!(routes.len(), 8, "{text}");
     assert!(matches!(routes[0].origin, Origin::Respond(_)), "an exact path goes first");
+    has(&text, &["path-regex = \"^/api$\"\nredirect = \"/api/{query}\"\nredirect-status = 301"]);
     assert!(text.find("/api/").unwrap() < text.find("path = \"/\"").unwrap(), "longer prefixes go first");
 }
 
@@ -518,7 +519,7 @@ fn errors_have_files_and_texts_without_a_root_too_and_an_origin_keeps_its_own() 
             "502 = \"file:/usr/share/nginx/html/50x.html\"",
             "503 = \"file:/srv/www/503.json\"",
             "404 = \"text:Nothing here\"",
-            "path = \"/\"\nupstream = \"backend-5000\"\nerror-pages = false\n",
+            "path = \"/\"\nupstream = \"backend-5000\"\nkeep-host = false\nerror-pages = false\n",
         ],
     );
     assert_eq!(text.matches("error-pages = false").count(), 2, "{text}");
@@ -666,9 +667,9 @@ fn a_server_for_single_sign_on_is_asked() {
     let auth = site.access.forward_auth.as_ref().unwrap();
     assert_eq!(config.upstreams[auth.upstream].name, "127.0.0.1-9091", "{text}");
     assert_eq!((auth.path.as_str(), auth.copy.len()), ("/api/verify", 0), "{text}");
-    assert_eq!(site.routes.len(), 2, "the location that is asked is no route: {text}");
-    assert!(site.routes[0].access.forward_auth.is_none(), "{text}");
-    assert_eq!(site.routes[1].access.forward_auth.as_ref().unwrap().copy, ["remote-user"], "{text}");
+    assert_eq!(site.routes.len(), 3, "the location that is asked is no route: {text}");
+    assert!(site.routes[..2].iter().all(|route| route.access.forward_auth.is_none()), "{text}");
+    assert_eq!(site.routes[2].access.forward_auth.as_ref().unwrap().copy, ["remote-user"], "{text}");
     assert!(left.iter().any(|line| line.contains("X-Original-URL") && line.contains("`-Uri`")), "{left:?}");
     assert!(left.iter().any(|line| line.contains("X-Other")), "{left:?}");
 }
@@ -808,5 +809,5 @@ fn applications_behind_uwsgi_are_routes() {
     assert!(left.iter().any(|left| left.contains("without TLS")), "{left:#?}");
     // What an application would answer is closed, not answered by another.
     has(&text, &["path = \"/tls/\"\nrespond = 403"]);
-    assert_eq!(config.sites[0].routes.len(), 3);
+    assert_eq!(config.sites[0].routes.len(), 4);
 }

@@ -56,6 +56,8 @@ impl<'a> Translation<'a> {
                 (_, value) => set.push((name, value.into())),
             }
         }
+        // nginx names its server, and Serpent the host that the client asked for.
+        settings.set("keep-host", false);
         if !remove.is_empty() {
             settings.set("request-headers.remove", list(remove));
         }

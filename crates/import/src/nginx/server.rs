@@ -284,6 +284,8 @@ impl<'a> Server<'a> {
             let levels = vec![self.http, self.inner(), directive.inner()];
             routes.extend(translation.location(&Location { directive, levels, outer: None }, root));
         }
+        let without_slash: Vec<_> = routes.iter().filter_map(|route| self.without_slash(route)).collect();
+        routes.extend(without_slash);
         translation.longer_than_first(&mut routes);
         routes.sort_by_key(|(pattern, _)| pattern.order());
         // A location `/` that only serves files is what happens anyway.
@@ -293,6 +295,28 @@ impl<'a> Server<'a> {
         routes.retain(|route| !plain(route));
         first.extend(routes);
         (first, unguarded)
+    }
+
+    /// nginx sends a client from `/a` to `/a/`, if another server or an application answers for `/a/` and no location for `/a`.
+    fn without_slash(&self, (pattern, route): &(Pattern, Section)) -> Option<(Pattern, Section)> {
+        let bare = pattern.prefix()?.strip_suffix('/').filter(|bare| !bare.is_empty())?;
+        let of_bare = |one: &Directive| one.name == "location" && one.args.last().is_some_and(|path| path == bare);
+        let has_origin = ["upstream", "fastcgi", "uwsgi"].into_iter().any(|name| route.settings.has_any(name));
+        if !has_origin || route.settings.has("internal") || self.inner().iter().any(of_bare) {
+            return None;
+        }
+        let pattern = Pattern::Exactly(bare.to_owned());
+        let mut section = Section { settings: pattern.settings(), ..Section::new("[[site.route]]") };
+        section.comment.clone_from(&route.comment);
+        section.comment.truncate(1);
+        section.settings.set("redirect", format!("{bare}/{{query}}"));
+        section.settings.write("redirect-status", "301".to_owned(), None);
+        for guard in ["require", "forward-auth"] {
+            if route.settings.text_of(guard) == Some("\"off\"") {
+                section.settings.set(guard, "off");
+            }
+        }
+        Some((pattern, section))
     }
 
     /// `if ($scheme = http) { return 301 https://…; }` of a site with a certificate.

@@ -149,8 +149,20 @@ fn sizes_of_bodies_are_those_of_each_server() {
     let (text, _, _) = one("http { server { listen 80; server_name a.example; client_max_body_size 2m; location / { proxy_pass http://127.0.0.1:1; } }
         server { listen 80; server_name b.example; client_max_body_size 1g; location / { proxy_pass http://127.0.0.1:2; } }
         server { listen 80; server_name c.example; location / { proxy_pass http://127.0.0.1:3; } } }");
-    has(&text, &["[limits]\nrequest-body = \"1GiB\"", "upstream = \"127.0.0.1-1\"\nrequest-body = \"2MiB\""]);
-    has(&text, &["upstream = \"127.0.0.1-2\"\n\n", "upstream = \"127.0.0.1-3\"\nrequest-body = \"1MiB\""]);
+    has(
+        &text,
+        &[
+            "[limits]\nrequest-body = \"1GiB\"",
+            "upstream = \"127.0.0.1-1\"\nkeep-host = false\nrequest-body = \"2MiB\"",
+        ],
+    );
+    has(
+        &text,
+        &[
+            "upstream = \"127.0.0.1-2\"\nkeep-host = false\n\n",
+            "upstream = \"127.0.0.1-3\"\nkeep-host = false\nrequest-body = \"1MiB\"",
+        ],
+    );
 }
 
 #[test]
@@ -196,7 +208,7 @@ fn fixed_variables_name_servers_and_aliases_name_the_root() {
         location / { proxy_pass http://127.0.0.1:3000; } }");
     has(&text, &["http://app:8080", "http://shared:1", "{ upstream = \"auth-9091\", path = \"/api/verify\" }"]);
     has(&text, &["root = \"/app\"", "path = \"/static/\"\nfiles = true", "path = \"/media\"\nfiles = true"]);
-    assert_eq!(config.sites[0].routes.len(), 5, "{text}");
+    assert_eq!(config.sites[0].routes.len(), 7, "{text}");
     has(&left.join("\n"), &["proxy_pass http://$x`", "proxy_pass http://$app/path`", "alias /elsewhere/"]);
     let (text, ..) =
         one("server { listen 80; location /static/ { alias /app/static/; } location /x/ { return 404; } }");

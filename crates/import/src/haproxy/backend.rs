@@ -3,7 +3,7 @@
 use toml_edit::Value;
 
 use super::{
-    state::{Backend, Proxy, Translation},
+    state::{Backend, Proxy, Translation, in_base},
     values,
 };
 use crate::{
@@ -149,10 +149,10 @@ impl<'a> Translation<'a> {
                     "verify" => verify = words.next().is_none_or(|it| *it != "none"),
                     "ca-file" => {
                         let file = words.next().filter(|file| !file.starts_with('@'));
-                        settings.extend(&one("tls-ca", file.map(|file| (*file).clone())));
+                        settings.extend(&one("tls-ca", file.map(|file| in_base(self.ca_base, file))));
                     }
                     "crt" => {
-                        let file = words.next().map(|file| (*file).clone());
+                        let file = words.next().map(|file| in_base(self.crt_base, file));
                         settings.extend(&one("tls-cert", file.clone()));
                         settings.extend(&one("tls-key", file));
                     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    state::{Proxy, Translation},
+    state::{Proxy, Translation, in_base},
     values,
 };
 use crate::draft::list;
@@ -50,17 +50,17 @@ impl<'a> Translation<'a> {
                     Some(_) => {
                         self.leave(directive, "each site has a certificate (`tls-cert`): the first one is taken")
                     }
-                    None => binds.certificate = Some(certificate.clone()),
+                    None => binds.certificate = Some(in_base(self.crt_base, certificate)),
                 }
                 if directive.args.iter().filter(|arg| *arg == "crt").count() > 1 || certificate.ends_with('/') {
                     self.leave(directive, "each site has a certificate: name a file for each (`tls-cert`, `tls-key`)");
                 }
             } else if let Some(crt_list) = after("crt-list").filter(|_| tls) {
-                binds.certificate.get_or_insert_with(|| crt_list.clone());
+                binds.certificate.get_or_insert_with(|| in_base(self.crt_base, crt_list));
                 self.leave(directive, "each site has a certificate: name a file for each (`tls-cert`, `tls-key`)");
             }
             if let Some(authorities) = after("ca-file") {
-                binds.client_ca = Some(authorities.clone());
+                binds.client_ca = Some(in_base(self.ca_base, authorities));
                 binds.requires_certificate |= after("verify").is_some_and(|verify| verify == "required");
             }
         }

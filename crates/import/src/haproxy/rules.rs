@@ -318,16 +318,23 @@ impl<'a> Translation<'a> {
                     found.lines.push(Line { directive: line, when, action });
                 }
             }
-            Err(reason) => self.unsaid(line, name, found, reason),
+            Err(reason) => {
+                let closed = if GUARDS.contains(&name) && !is_of_rate(line) { some_of(words, acls) } else { None };
+                let Some(whens) = closed else { return self.unsaid(line, name, found, reason) };
+                self.leave(line, reason);
+                self.notes.close(line);
+                let mut settings = Settings::default();
+                settings.write("respond", "403".to_owned(), None);
+                let refused = |when| Line { directive: line, when, action: Action::Answer(settings.clone()) };
+                found.lines.extend(whens.into_iter().map(refused));
+            }
         }
     }
 
     /// Names a line. If it refuses requests, nothing gets through without it.
     fn unsaid(&mut self, line: &'a Directive, name: &str, found: &mut Lines<'a>, reason: String) {
         self.leave(line, reason);
-        // A rate is no matter of who asks.
-        let is_rate = line.args.iter().any(|arg| arg.contains("sc_") || arg.contains("sc0_") || arg.contains("_rate"));
-        if GUARDS.contains(&name) && !is_rate {
+        if GUARDS.contains(&name) && !is_of_rate(line) {
             found.unguarded = found.unguarded.or(Some(line));
         }
     }
@@ -354,6 +361,38 @@ impl<'a> Translation<'a> {
         }
         true
     }
+}
+
+/// Whether a line asks for a rate, which is no matter of who asks.
+fn is_of_rate(line: &Directive) -> bool {
+    line.args.iter().any(|arg| arg.contains("sc_") || arg.contains("sc0_") || arg.contains("_rate"))
+}
+
+/// The requests of a condition without its tests that have no counterpart: more than it is about. `None`: all of them.
+fn some_of(words: &[String], acls: &Acls<'_>) -> Option<Vec<When>> {
+    let (first, rest) = words.split_first().filter(|(first, _)| *first == "if")?;
+    let mut whens = Vec::new();
+    for group in rest.split(|word| matches!(word.as_str(), "or" | "OR" | "||")) {
+        let mut known = vec![first.clone()];
+        let mut test = Vec::new();
+        for word in group {
+            test.push(word.clone());
+            let is_open = test.iter().any(|word| word.ends_with('{')) && word != "}";
+            if is_open || word == "!" {
+                continue;
+            }
+            let test = std::mem::take(&mut test);
+            if condition(&[vec![first.clone()], test.clone()].concat(), acls).is_ok() {
+                known.extend(test);
+            }
+        }
+        if known.len() == 1 {
+            return None;
+        }
+        whens.extend(condition(&known, acls).ok()?);
+    }
+    let is_some = |when: &When| !when.is_everything() && when.tls.is_none();
+    (!whens.is_empty() && whens.iter().all(is_some)).then_some(whens)
 }
 
 /// Whether a field names the client, so that Serpent writes it and takes out that of the client.

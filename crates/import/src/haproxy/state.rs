@@ -101,6 +101,9 @@ pub(super) fn reason(name: &str) -> &'static str {
 
 /// What is known while the file is translated.
 pub(super) struct Translation<'a> {
+    /// Where relative names of certificates and of authorities start.
+    pub crt_base: Option<&'a str>,
+    pub ca_base: Option<&'a str>,
     /// Lists and maps.
     pub files: &'a dyn Files,
     /// Stick tables, by the names of their sections.
@@ -154,6 +157,20 @@ impl<'a> Proxy<'a> {
     }
 }
 
+/// A directory that `global` names.
+fn base<'a>(sections: &'a [Directive], name: &str) -> Option<&'a str> {
+    let mut global = sections.iter().filter(|section| section.name == "global").flat_map(Directive::inner);
+    global.rfind(|line| line.name == name).map(|line| line.arg(0))
+}
+
+/// A file with the directory that relative names start at.
+pub(super) fn in_base(base: Option<&str>, file: &str) -> String {
+    match base {
+        Some(base) if !file.starts_with(['/', '@']) => format!("{}/{file}", base.trim_end_matches('/')),
+        _ => file.to_owned(),
+    }
+}
+
 impl<'a> Translation<'a> {
     pub(super) fn new(sections: &'a [Directive], files: &'a dyn Files) -> Self {
         let tables = sections.iter().flat_map(|section| {
@@ -163,6 +180,8 @@ impl<'a> Translation<'a> {
         Self {
             files,
             tables: tables.collect(),
+            crt_base: base(sections, "crt-base"),
+            ca_base: base(sections, "ca-base"),
             http_errors: sections.iter().filter(|section| section.name == "http-errors").collect(),
             resolvers: sections.iter().filter(|section| section.name == "resolvers").collect(),
             resolver: None,

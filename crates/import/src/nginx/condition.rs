@@ -148,7 +148,8 @@ fn subject(variable: &str) -> Result<Subject, Reason> {
 fn of_request(subject: &Subject, operator: &str, operand: &str) -> Result<Vec<When>, Reason> {
     let is_negative = operator.starts_with('!');
     let matcher = match operator.trim_start_matches('!') {
-        "" => Matcher::Something,
+        // Neither empty nor 0.
+        "" => Matcher::Regex("[^0]|..".to_owned()),
         "=" if operand.is_empty() => Matcher::Something,
         "=" => Matcher::OneOf(vec![operand.to_owned()]),
         comparison => Matcher::Regex(values::regex(operand, comparison == "~*")?),
@@ -373,7 +374,7 @@ mod tests {
             ("($http_user_agent ~* (bot|crawl))", "header = { user-agent = { regex = \"(?i)(bot|crawl)\" } }"),
             ("($http_user_agent = )", "unless = { header = { user-agent = { regex = \".\" } } }"),
             ("($http_x_token != abc)", "unless = { header = { x-token = \"abc\" } }"),
-            ("($cookie_beta)", "cookie = { beta = { regex = \".\" } }"),
+            ("($cookie_beta)", "cookie = { beta = { regex = \"[^0]|..\" } }"),
             ("($arg_id = 7)", "query = { id = \"7\" }"),
             ("($remote_addr = 192.0.2.1)", "client = [\"192.0.2.1\"]"),
             ("($uri ~ ^/old/)", "^/old/"),

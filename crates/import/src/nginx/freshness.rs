@@ -35,6 +35,7 @@ impl<'a> Translation<'a> {
         };
         if added.is_some() && !words.iter().all(|word| WORDS.contains(&word.as_str())) {
             // A whole value of the operator's.
+            self.leave(expires, "`add_header Cache-Control` says how long, and there is one such field");
             return false;
         }
         let with_words = |time: String| match time.as_str() {

@@ -305,7 +305,10 @@ impl<'a> Translation<'a> {
         let unguarded = unguarded
             .filter(|inner| is_guard(inner))
             .or_else(|| directive.inner().iter().filter(|inner| inner.name != "limit_except").find(lost));
-        if has("proxy_pass").or(has("grpc_pass")).or(has("return")).is_none() && unguarded.is_none() {
+        // What stands behind `return` is not reached.
+        let at = |name: &str| directive.inner().iter().position(|inner| inner.name == name);
+        let is_answered = at("return").is_some_and(|returns| at("rewrite").is_none_or(|rewrites| returns < rewrites));
+        if has("proxy_pass").or(has("grpc_pass")).is_none() && !is_answered && unguarded.is_none() {
             // The new path has a route of its own. What stands behind is done with paths that no expression matches.
             let is_guarded = levels[2..].iter().any(|level| level.iter().any(is_guard));
             let (rewritten, is_all) = self.rewrites(directive, &pattern, is_guarded);

@@ -311,6 +311,9 @@ impl<'a> Server<'a> {
         section.comment.truncate(1);
         section.settings.set("redirect", format!("{bare}/{{query}}"));
         section.settings.write("redirect-status", "301".to_owned(), None);
+        if let Some(fields) = route.settings.text_of("response-headers.set") {
+            section.settings.write("response-headers.set", fields.to_owned(), None);
+        }
         for guard in ["require", "forward-auth"] {
             if route.settings.text_of(guard) == Some("\"off\"") {
                 section.settings.set(guard, "off");

@@ -388,6 +388,46 @@ fn fields_about_the_client_have_the_values_of_the_file_or_are_named() {
 }
 
 #[test]
+fn a_guard_closes_the_requests_that_it_is_about() {
+    let (text, left, _) = one(http(
+        "frontend web\n bind :80\n acl site hdr(host) -i b.example\n \
+         http-request auth realm x if site { path_beg /adm } !{ http_auth(users) }\n \
+         http-request deny if { path /a } { var(txn.a) -m bool } or { path /b } { nbsrv(app) lt 1 }\n \
+         default_backend app\nbackend app\n server a 127.0.0.1:3000\n",
+    ));
+    assert!(!text.contains("maintenance"), "{text}");
+    has(
+        &text,
+        &[
+            "path-regex = \"^/adm\"\nrespond = 403",
+            "path-regex = \"^/a$\"\nrespond = 403",
+            "path-regex = \"^/b$\"\nrespond = 403",
+        ],
+    );
+    assert_eq!(left.iter().filter(|left| left.contains("CLOSED")).count(), 2, "{left:?}");
+    let (text, ..) = one(http(
+        "frontend web\n bind :80\n http-request deny if { var(txn.a) -m bool } or { path /b }\n default_backend app\n\
+         backend app\n server a 127.0.0.1:3000\n",
+    ));
+    has(&text, &["maintenance = { file = \"/\" }"]);
+}
+
+#[test]
+fn certificates_have_the_directory_that_global_names() {
+    let translated = import::haproxy(
+        "haproxy.cfg",
+        &Texts(vec![(
+            "haproxy.cfg",
+            "global\n crt-base /etc/tls/\n ca-base /etc/ca\ndefaults\n mode http\nfrontend web\n \
+             bind :443 ssl crt a.pem ca-file /etc/own.pem\n default_backend app\nbackend app\n server a 127.0.0.1:3000 ssl ca-file b.pem\n",
+        )]),
+        None,
+    );
+    let text = translated.unwrap().text;
+    has(&text, &["tls-cert = \"/etc/tls/a.pem\"", "client-ca = \"/etc/own.pem\"", "tls-ca = \"/etc/ca/b.pem\""]);
+}
+
+#[test]
 fn old_names_of_times_and_what_is_let_in_first() {
     let (text, left, _) =
         one("defaults\n mode http\n contimeout 4s\n clitimeout 50s\n srvtimeout 40s\nglobal\n gid 99\n\

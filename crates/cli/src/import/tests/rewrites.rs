@@ -146,3 +146,20 @@ fn what_is_missing_goes_on_with_a_named_location_that_rewrites() {
     );
     assert!(left.iter().any(|left| left.contains("looking around")), "{left:#?}");
 }
+
+#[test]
+fn rewrites_before_a_return_are_tried_first() {
+    let (text, left, _) = one("server { listen 80; root /srv;
+        location /re/ { rewrite ^/re/([0-9]+)$ /static/$1 last; rewrite ^/re/p/(.*)$ https://o.example/$1 permanent; return 404; }
+        location /end/ { return 403; rewrite ^/end/(.*)$ /static/$1 last; } }");
+    has(
+        &text,
+        &[
+            "path-regex = \"^/re/([0-9]+)$\"\nrewrite = \"/static/{1}{query}\"",
+            "path-regex = \"^/re/p/(.*)$\"\nredirect-status = 301\nredirect = \"https://o.example/{1}{query}\"",
+            "path = \"/re/\"\nrespond = 404",
+            "path = \"/end/\"\nrespond = 403",
+        ],
+    );
+    assert!(left.is_empty() && text.matches("rewrite =").count() == 1, "{left:?}\n{text}");
+}

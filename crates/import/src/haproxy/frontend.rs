@@ -328,7 +328,9 @@ fn compression(proxy: &Proxy<'_>) -> Option<Section> {
     section.settings.set("codings", list(["gzip"]));
     let types = of(&["type", "type-res"]);
     if !types.is_empty() {
-        section.settings.set("types", list(types));
+        // A type of HAProxy is the begin of one.
+        let whole = |kind: &&str| if kind.ends_with('/') { format!("{kind}*") } else { (*kind).to_owned() };
+        section.settings.set("types", list(types.iter().map(whole)));
     }
     compresses.then_some(section)
 }

@@ -413,6 +413,15 @@ fn a_guard_closes_the_requests_that_it_is_about() {
 }
 
 #[test]
+fn the_begin_of_a_media_type_is_compressed() {
+    let (text, ..) = one(http(
+        "frontend web\n bind :80\n compression algo gzip\n compression type text/ application/json\n default_backend app\n\
+         backend app\n server a 127.0.0.1:3000\n",
+    ));
+    has(&text, &["types = [\"text/*\", \"application/json\"]"]);
+}
+
+#[test]
 fn certificates_have_the_directory_that_global_names() {
     let translated = import::haproxy(
         "haproxy.cfg",

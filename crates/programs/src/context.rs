@@ -45,7 +45,7 @@ impl Context<'_> {
         remove_connection_fields(headers);
         remove_client_fields(headers, self.believed);
         if let Some(rules) = self.rules {
-            rules.apply(headers);
+            rules.apply_to_request(headers, self.client.ip());
         }
     }
 }

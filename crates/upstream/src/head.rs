@@ -147,7 +147,7 @@ pub(crate) fn request(request: Outbound, ask: &Ask<'_>) -> Result<(Head, HeaderM
     if let Some(rules) = ask.rules {
         // A `Host` field present after the rules was set by them, not by the client.
         headers.remove(HOST);
-        rules.apply(&mut headers);
+        rules.apply_to_request(&mut headers, ask.client_ip);
         // Header rules cannot set the framing or hop-by-hop fields.
         prepare_request(&mut headers);
         if let Some(value) = headers.remove(HOST) {

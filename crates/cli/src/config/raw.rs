@@ -257,7 +257,7 @@ sections! {
         cors: Option<Spanned<OrOff<RawCors>>>,
         limit: Option<Spanned<OrOff<RawLimit>>>,
         maintenance: Option<Spanned<bool>>,
-        request_headers: RawHeaders,
+        request_headers: RawRequestHeaders,
         response_headers: RawHeaders,
         compression: Option<Spanned<bool>>,
         access_log: Option<Spanned<FileOrTable<RawAccessLog>>>,
@@ -341,7 +341,17 @@ sections! {
         retry_after: Setting,
     }
 
-    /// `request-headers` of a route, and `response-headers` of a site or route
+    /// `request-headers` of a route
+    RawRequestHeaders {
+        #[serde(deserialize_with = "one_or_more")]
+        remove: Option<Vec<Spanned<Written>>>,
+        set: Option<Pairs>,
+        add: Option<Pairs>,
+        #[serde(deserialize_with = "one_or_more")]
+        client: Option<Vec<Spanned<Written>>>,
+    }
+
+    /// `response-headers` of a site or route
     RawHeaders {
         #[serde(deserialize_with = "one_or_more")]
         remove: Option<Vec<Spanned<Written>>>,

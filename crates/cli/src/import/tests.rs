@@ -165,7 +165,7 @@ fn a_proxy_with_websockets_and_a_group_of_servers() {
             "passive.failures = 3",
             "keep-connections = 32",
             "path = \"/\"\nupstream = \"app\"\nidle-timeout = \"300s\"\nkeep-host = true",
-            "request-headers.set = { X-Env = \"prod\" }",
+            "request-headers.set = { X-Env = \"prod\" }\nrequest-headers.client = [\"X-Real-IP\"]",
             "replace-prefix = \"/v1/\"",
             "path = \"/old/\"\ncompression = false\nreplace-prefix = \"/\"\nupstream = \"app\"",
             "buffer-response = false",
@@ -175,7 +175,6 @@ fn a_proxy_with_websockets_and_a_group_of_servers() {
         ],
     );
     for (place, part) in [
-        ("nginx.conf:7", "X-Real-IP"),
         ("nginx.conf:10", "alias"),
         ("nginx.conf:11", "error_page"),
         ("nginx.conf:12", "rewrite"),

@@ -159,9 +159,7 @@ impl Translation {
             // Serpent writes these, and passes an upgrade on, by itself.
             "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" | "x-forwarded-port" | "upgrade"
             | "connection" => {}
-            "x-real-ip" => {
-                self.leave(line, "the client is named in `X-Forwarded-For`, `-Proto`, `-Host` and `-Port`");
-            }
+            _ if CLIENT.contains(&line.arg(1)) => route.request.client.push(line.arg(0).to_owned()),
             _ => self.header(line, &line.args, &mut route.request),
         }
     }
@@ -216,6 +214,9 @@ impl Translation {
         name
     }
 }
+
+/// Placeholders that stand for the address of the client.
+const CLIENT: &[&str] = &["{remote_host}", "{client_ip}", "{http.request.remote.host}", "{http.vars.client_ip}"];
 
 /// The servers of an address, which may have a range of ports. An error is the reason why there is none.
 pub fn server(address: &str, is_secure: bool, is_h2c: bool) -> Result<Vec<String>, String> {

@@ -26,6 +26,8 @@ pub struct Headers {
     pub remove: Vec<String>,
     pub set: Vec<(String, String)>,
     pub add: Vec<(String, String)>,
+    /// Fields that get the address of the client.
+    pub client: Vec<String>,
 }
 
 impl Headers {
@@ -46,12 +48,16 @@ impl Headers {
                 self.remove.push(name.clone());
             }
         }
+        self.client.extend(outer.client.iter().filter(|one| !self.client.contains(one)).cloned().collect::<Vec<_>>());
         self.add.extend(outer.add.iter().filter(|one| !self.add.contains(one)).cloned().collect::<Vec<_>>());
     }
 
     fn settings(&self, name: &str, settings: &mut Settings) {
         if !self.remove.is_empty() {
             settings.set(&format!("{name}.remove"), list(&self.remove));
+        }
+        if !self.client.is_empty() {
+            settings.set(&format!("{name}.client"), list(&self.client));
         }
         for (what, fields) in [("set", &self.set), ("add", &self.add)] {
             let mut alone: Vec<(&str, toml_edit::Value)> = Vec::new();
@@ -82,8 +88,9 @@ impl Route {
     /// Whether it has nothing but files, as a path without a route has.
     pub fn is_plain(&self) -> bool {
         let (request, response) = (&self.request, &self.response);
-        let changes =
-            [request, response].iter().any(|it| !(it.set.is_empty() && it.add.is_empty() && it.remove.is_empty()));
+        let changes = [request, response]
+            .iter()
+            .any(|it| !(it.set.is_empty() && it.add.is_empty() && it.remove.is_empty() && it.client.is_empty()));
         self.pattern == Pattern::All && self.settings.is_only(&["files"]) && self.settings.has("files") && !changes
     }
 

@@ -54,6 +54,8 @@ pub(super) struct Fields {
     set: Vec<(String, String)>,
     add: Vec<(String, String)>,
     remove: Vec<String>,
+    /// Fields that get the address of the client.
+    client: Vec<String>,
 }
 
 impl Fields {
@@ -61,6 +63,7 @@ impl Fields {
         self.set.extend(other.set.iter().cloned());
         self.add.extend(other.add.iter().cloned());
         self.remove.extend(other.remove.iter().cloned());
+        self.client.extend(other.client.iter().cloned());
     }
 
     /// `name`: `request-headers` or `response-headers`.
@@ -75,6 +78,9 @@ impl Fields {
         }
         if !self.add.is_empty() {
             settings.set(&format!("{name}.add"), pairs(&self.add));
+        }
+        if !self.client.is_empty() {
+            settings.set(&format!("{name}.client"), list(&self.client));
         }
     }
 }
@@ -346,6 +352,7 @@ impl<'a> Translation<'a> {
             "set-header" | "add-header" if is_written_anyway(name, value) => {}
             // Fields of a client are not believed, and Serpent writes its own.
             "del-header" if is_about_client(name) && fields.are_of_requests => {}
+            "set-header" if is_client(value) && fields.are_of_requests => fields.client.push(name.to_owned()),
             "set-header" | "add-header" if values::has_variable(value) || value.contains('%') => {
                 self.leave(line, "the value of a field has no variables");
             }
@@ -403,13 +410,20 @@ fn is_about_client(name: &str) -> bool {
 
 /// Whether Serpent gives a field this value by itself.
 fn is_written_anyway(name: &str, value: &str) -> bool {
+    if name.eq_ignore_ascii_case("x-forwarded-for") {
+        return is_client(value);
+    }
     let value = value.strip_prefix("%[").and_then(|value| value.strip_suffix(']')).unwrap_or(value);
     match name.to_ascii_lowercase().as_str() {
-        "x-forwarded-for" => matches!(value, "src" | "%ci"),
         "x-forwarded-proto" => value == "ssl_fc,iif(https,http)",
         "x-forwarded-host" => matches!(value, "req.hdr(host)" | "hdr(host)" | "req.hdr(Host)" | "hdr(Host)"),
         _ => false,
     }
+}
+
+/// Whether a value is the address of the client.
+fn is_client(value: &str) -> bool {
+    matches!(value, "%[src]" | "%ci")
 }
 
 /// Whether a line writes the scheme by which the client is connected.

@@ -17,7 +17,7 @@ use crate::{
 impl<'a> Translation<'a> {
     pub(super) fn request_headers(&mut self, levels: &[&'a [Directive]], settings: &mut Settings) {
         let mut set: Vec<(&str, Value)> = Vec::new();
-        let mut remove = Vec::new();
+        let (mut remove, mut client) = (Vec::new(), Vec::new());
         for header in in_force(levels, "proxy_set_header") {
             let (name, value) = (header.arg(0), header.arg(1));
             match (name.to_ascii_lowercase().as_str(), value) {
@@ -38,7 +38,7 @@ impl<'a> Translation<'a> {
                         "it says how this server was asked, or what a proxy of `trusted-proxies` says in this field",
                     );
                 }
-                ("x-real-ip" | "x-forwarded-port" | "x-forwarded-server" | "x-scheme" | "x-forwarded-ssl", value)
+                ("x-forwarded-port" | "x-forwarded-server" | "x-scheme" | "x-forwarded-ssl", value)
                     if values::has_variable(value) =>
                 {
                     self.leave(
@@ -47,6 +47,7 @@ impl<'a> Translation<'a> {
                     );
                 }
                 _ if is_copied(header, levels) => {}
+                (_, "$remote_addr") => client.push(name),
                 // As the client has sent it.
                 (field, value) if value.strip_prefix("$http_") == Some(field.replace('-', "_").as_str()) => {}
                 (_, "") => remove.push(name),
@@ -63,6 +64,9 @@ impl<'a> Translation<'a> {
         }
         if !set.is_empty() {
             settings.set("request-headers.set", table(set));
+        }
+        if !client.is_empty() {
+            settings.set("request-headers.client", list(client));
         }
     }
 

@@ -254,19 +254,27 @@ async fn a_program_is_told_all_that_the_standard_asks_for() {
 
 #[tokio::test]
 async fn a_client_that_is_not_trusted_speaks_for_no_proxy_and_takes_out_no_field_of_a_rule() {
+    const CLIENT: &str = "HTTP_X_CLIENT=192.0.2.7";
     let site = Site::with("echo 'Content-Type: text/plain'\necho\nenv | grep ^HTTP_ | sort");
     let cgi = site.open();
     let rules = HeaderRules {
         set: vec![("x-set".parse().unwrap(), HeaderValue::from_static("rule"))],
+        client: vec!["x-client".parse().unwrap()],
         ..HeaderRules::default()
     };
     for (believed, told) in [
-        (None, &["HTTP_ACCEPT=a", "HTTP_X_SET=rule"][..]),
+        (None, &["HTTP_ACCEPT=a", CLIENT, "HTTP_X_SET=rule"][..]),
         (
             Some(ForwardedField::XForwardedFor),
-            &["HTTP_ACCEPT=a", "HTTP_X_FORWARDED_FOR=6.6.6.6", "HTTP_X_FORWARDED_PROTO=https", "HTTP_X_SET=rule"],
+            &[
+                "HTTP_ACCEPT=a",
+                CLIENT,
+                "HTTP_X_FORWARDED_FOR=6.6.6.6",
+                "HTTP_X_FORWARDED_PROTO=https",
+                "HTTP_X_SET=rule",
+            ],
         ),
-        (Some(ForwardedField::Forwarded), &["HTTP_ACCEPT=a", "HTTP_FORWARDED=for=6.6.6.6", "HTTP_X_SET=rule"]),
+        (Some(ForwardedField::Forwarded), &["HTTP_ACCEPT=a", "HTTP_FORWARDED=for=6.6.6.6", CLIENT, "HTTP_X_SET=rule"]),
     ] {
         let mut request = get("/cgi-bin/run");
         for (name, value) in [

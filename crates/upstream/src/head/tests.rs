@@ -264,8 +264,10 @@ fn rules_come_last_and_no_client_undoes_them() {
             (CONTENT_LENGTH, value("99")),
         ],
         add: vec![(HeaderName::from_static("x-more"), value("2")), (CONNECTION, value("x-user"))],
+        client: vec![HeaderName::from_static("x-real-ip")],
     };
-    let fields: &[(&str, &str)] = &[("connection", "x-user"), ("x-user", "mallory"), ("x-more", "1")];
+    let fields: &[(&str, &str)] =
+        &[("connection", "x-user"), ("x-user", "mallory"), ("x-more", "1"), ("x-real-ip", "10.0.0.1")];
     let ask = Ask { rules: Some(&HeaderRules { add: rules.add[..1].to_vec(), ..rules.clone() }), ..defaults() };
     let seen = all_seen(false, parts("GET", Version::HTTP_11, fields), &RequestBody::Empty, &ask);
     let expected = [
@@ -275,6 +277,7 @@ fn rules_come_last_and_no_client_undoes_them() {
         "x-forwarded-proto: http",
         "x-more: 1",
         "x-more: 2",
+        "x-real-ip: 127.0.0.1",
         "x-user: alice",
     ];
     assert_eq!(seen, expected);

@@ -13,8 +13,8 @@ use super::{access::WrittenAccess, resolver::Resolver, resources::default_resour
 use crate::{
     config::{
         problems::Problem,
-        raw::{RawHeaders, RawRoute, RawSite},
-        written::Setting,
+        raw::{RawHeaders, RawRequestHeaders, RawRoute, RawSite},
+        written::{Pairs, Setting, Written},
     },
     values,
 };
@@ -128,8 +128,8 @@ impl Resolver<'_> {
             Some(written) => self.resource(written, targets.resources),
             None => default_resource(targets.resources),
         };
-        let request_headers = self.headers(&raw.request_headers, true);
-        let response_headers = self.headers(&raw.response_headers, false);
+        let request_headers = self.request_headers(&raw.request_headers);
+        let response_headers = self.headers(&raw.response_headers);
         let RawRoute { allow, deny, require, forward_auth, .. } = raw;
         let access = self.access(&WrittenAccess { allow, deny, require, forward_auth }, Some(of_site), targets);
         let limit = match &raw.limit {
@@ -514,15 +514,29 @@ impl Resolver<'_> {
         }
     }
 
-    pub(super) fn headers(&mut self, raw: &RawHeaders, of_request: bool) -> HeaderRules {
+    pub(super) fn headers(&mut self, raw: &RawHeaders) -> HeaderRules {
+        self.header_rules(raw.remove.as_deref(), [&raw.set, &raw.add], None, false)
+    }
+
+    fn request_headers(&mut self, raw: &RawRequestHeaders) -> HeaderRules {
+        self.header_rules(raw.remove.as_deref(), [&raw.set, &raw.add], raw.client.as_deref(), true)
+    }
+
+    fn header_rules(
+        &mut self,
+        remove: Option<&[Spanned<Written>]>,
+        [set, add]: [&Option<Pairs>; 2],
+        client: Option<&[Spanned<Written>]>,
+        of_request: bool,
+    ) -> HeaderRules {
         let name = |text: &str| {
             let name = values::header_name(text)?;
             may_be_changed(&name, of_request)?;
             Ok(name)
         };
-        let remove = self.read_each(raw.remove.as_deref().unwrap_or_default(), name);
-        let mut rules = HeaderRules { remove, ..HeaderRules::default() };
-        for (pairs, out) in [(&raw.set, &mut rules.set), (&raw.add, &mut rules.add)] {
+        let [remove, client] = [remove, client].map(|names| self.read_each(names.unwrap_or_default(), name));
+        let mut rules = HeaderRules { remove, client, ..HeaderRules::default() };
+        for (pairs, out) in [(set, &mut rules.set), (add, &mut rules.add)] {
             for (key, value) in pairs.iter().flatten() {
                 match (name(key.get_ref()), values::header_value(&value.get_ref().0)) {
                     (Ok(name), Ok(value)) => out.push((name, value)),

@@ -172,7 +172,7 @@ impl Resolver<'_> {
             let OfSite { compression, expires, cors, .. } = of_site;
             let limit = site.limit.as_ref().and_then(|limit| self.limit(limit, &configured));
             let hsts = self.setting(None, &site.hsts, values::hsts, None);
-            let response_headers = self.headers(&site.response_headers, false);
+            let response_headers = self.headers(&site.response_headers);
             let error_pages = self.error_pages(site, root.as_deref());
             let maintenance = site.maintenance.as_ref().and_then(|written| self.maintenance(written));
             sites.push(Site {

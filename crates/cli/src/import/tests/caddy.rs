@@ -54,6 +54,7 @@ fn proxies_for_several_names_and_ports() {
             "passive.pause = \"30s\"\npassive.failures = 3",
             "path = \"/v1/\"\nbuffer-response = false",
             "request-headers.set = { X-Env = \"prod\" }",
+            "request-headers.client = [\"X-Real-IP\"]",
             "response-headers.remove = [\"X-Powered-By\"]",
             "servers = [\"h2c://10.0.0.3:50051\"]",
             "keep-host = false",
@@ -62,8 +63,8 @@ fn proxies_for_several_names_and_ports() {
             "access-log = { target = \"/var/log/caddy/api.log\", format = \"json\" }",
         ],
     );
-    names(&left, &[("Caddyfile:13", "X-Forwarded-For"), ("Caddyfile:20", "logrotate")]);
-    assert_eq!(left.len(), 2, "{left:#?}");
+    names(&left, &[("Caddyfile:20", "logrotate")]);
+    assert_eq!(left.len(), 1, "{left:#?}");
     assert_eq!(config.sites.len(), 4);
     assert!(config.sites[0].names.is_empty(), "the site without a name answers for all others");
 }

@@ -377,7 +377,8 @@ fn fields_about_the_client_have_the_values_of_the_file_or_are_named() {
     ));
     has(&text, &["request-headers.set = { X-Forwarded-Proto = \"https\", X-Forwarded-Host = \"shop.example\" }"]);
     assert!(!text.contains("request-headers.remove"), "{text}");
-    has(&left.join("\n"), &["X-Forwarded-Port", "X-Real-IP", "`option forwardfor header X-Client`"]);
+    has(&text, &["request-headers.client = [\"X-Real-IP\"]"]);
+    has(&left.join("\n"), &["X-Forwarded-Port", "`option forwardfor header X-Client`"]);
     let (text, left, _) = one(http(
         "frontend web\n bind :80\n default_backend app\n acl tls ssl_fc\n http-request set-header X-Forwarded-Proto https if tls\n \
          http-request set-header X-Forwarded-Proto http if !{ ssl_fc }\n \

@@ -18,6 +18,7 @@ mod headers;
 mod listen;
 mod location;
 mod logs;
+mod missing;
 mod named;
 mod rewrite;
 mod server;

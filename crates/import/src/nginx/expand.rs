@@ -1,6 +1,6 @@
 //! `proxy_pass http://$backend`: a location for each entry of the `map` that gives the server, or the server that `set` gives.
 
-use super::condition::entries;
+use super::{condition::entries, missing::with_try_files};
 use crate::syntax::Directive;
 
 /// The name of the line that such a location has: the variable, and the number of the entry. No file has it.
@@ -18,7 +18,7 @@ fn each_server(directives: &[Directive]) -> Vec<Directive> {
     let one = |directive: &Directive| {
         let block = directive.block.as_ref().map(|block| match directive.name.as_str() {
             "http" => each_server(block),
-            "server" => without_unasked(with_constants(block, block, false)),
+            "server" => with_try_files(without_unasked(with_constants(block, block, false))),
             _ => block.clone(),
         });
         Directive { block, ..directive.clone() }

@@ -403,7 +403,14 @@ impl<'a> Translation<'a> {
         let has_words = self.expires(own, levels, settings.has("upstream"), &mut settings)
             || self.cache_control(levels, has_origin, &mut settings);
         let is_error = has("return").is_some_and(refuses);
-        let headers = self.response_headers(levels, has_words, is_error);
+        let mut headers = self.response_headers(levels, has_words, is_error);
+        // What `mime.types` has in front of everything says nothing of a text that stands here.
+        let own_type = one_in_force(levels, "default_type").filter(|it| it.arg(0) != "application/octet-stream");
+        if let Some(own_type) = own_type.filter(|_| settings.has("respond-body"))
+            && !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("Content-Type"))
+        {
+            headers.push(("Content-Type", own_type.arg(0).into()));
+        }
         if !headers.is_empty() {
             settings.set("response-headers.set", table(headers));
         }

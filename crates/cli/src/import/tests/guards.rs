@@ -215,3 +215,30 @@ fn fixed_variables_name_servers_and_aliases_name_the_root() {
         one("server { listen 80; location /static/ { alias /app/static/; } location /x/ { return 404; } }");
     assert!(!text.contains("root ="), "all files of the root would be open: {text}");
 }
+
+#[test]
+fn files_that_are_missing_go_on_as_before_try_files() {
+    let (text, left, _) = one("server { listen 80; server_name a.example; root /srv; index index.php;
+        location / { if (!-e $request_filename) { rewrite ^(.*)$ /index.php?q=$1 last; break; } }
+        location /b/ { if (!-f $request_filename) { rewrite ^/(.*)$ /b/index.php/$1 last; } }
+        location /c/ { if (!-f $request_filename) { rewrite ^/(.*)$ /c/index.php?q=$1 last; } }
+        location /d/ { if (!-e $request_filename) { rewrite ^ /d/index.html last; } }
+        location = /e { default_type application/json; return 200 '{}'; }
+        location ~ \\.php$ { fastcgi_pass unix:/run/p.sock; include fastcgi_params; } }
+        server { listen 80; server_name b.example; root /srv; location / { proxy_set_header Host $host;
+          auth_basic x; auth_basic_user_file users; if (!-f $request_filename) { proxy_pass http://127.0.0.1:9000; break; } } }");
+    has(
+        &text,
+        &[
+            "path = \"/\"\nfiles = true\nfallback = \"/index.php?q={path}{query}\"",
+            "path = \"/b/\"\nfiles = true\nfallback = \"/b/index.php{path}\"",
+            "path = \"/c/\"\nfiles = true\n\n",
+            "path = \"/d/\"\nfiles = true\ntry-files = [\"/d/index.html\"]",
+            "respond-body = \"{}\"\nresponse-headers.set = { Content-Type = \"application/json\" }",
+            "path = \"/@missing-0/\"\ninternal = true\nreplace-prefix = \"/\"\nupstream = \"127.0.0.1-9000\"\nkeep-host = true",
+            "fallback = \"/@missing-0{path}\"\nrequire = { user = true, realm = \"x\" }",
+        ],
+    );
+    // An expression without the slash at the begin of the path has no counterpart.
+    has(&left.join("\n"), &["nginx.conf:4: `if (!-f $request_filename)`"]);
+}

@@ -2,7 +2,7 @@
 
 use scheduler::{
     Instant,
-    lease::{Reply, Times},
+    lease::{Call, Reply, Times},
 };
 
 use super::{
@@ -53,11 +53,11 @@ impl Admission {
         });
     }
 
-    /// The store says that an ask is worth its while.
-    pub fn lease_notice(&self) {
+    /// The store calls.
+    pub fn lease_called(&self, call: Call) {
         self.driver.with_leases(|_, core, _| {
             if let Some(membership) = &mut core.membership {
-                membership.handle_notice();
+                membership.handle_call(call);
             }
         });
     }

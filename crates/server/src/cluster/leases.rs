@@ -7,7 +7,7 @@ use std::{
 
 use cluster::{CellName, Connection, Error, Store};
 use drivers::LeaseAsk;
-use scheduler::lease::{Reply, Times};
+use scheduler::lease::{Call, Reply, Times};
 use tokio::{
     task::{AbortHandle, JoinHandle},
     time::timeout,
@@ -48,10 +48,10 @@ impl Leased {
         }
     }
 
-    fn handle_notice(&self) {
+    fn handle_call(&self, call: Call) {
         match self {
-            Self::Slots(admission) => admission.lease_notice(),
-            Self::Line(uplink) => uplink.line_notice(),
+            Self::Slots(admission) => admission.lease_called(call),
+            Self::Line(uplink) => uplink.line_called(),
         }
     }
 
@@ -172,8 +172,8 @@ async fn answer(
             let (notices, leased) = (connection.notices(), leased.clone());
             let listener = tokio::spawn(async move {
                 loop {
-                    notices.notified().await;
-                    leased.handle_notice();
+                    let call = notices.next().await;
+                    leased.handle_call(call);
                 }
             });
             link.insert(Link { line: ask.line.clone(), connection, listener: listener.abort_handle() })

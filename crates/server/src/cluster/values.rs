@@ -53,7 +53,9 @@ pub(crate) async fn share_values(state: Arc<ServerState>) {
         let notices = connection.as_ref().map(Connection::notices);
         let notified = async {
             match &notices {
-                Some(notices) => notices.notified().await,
+                Some(notices) => {
+                    notices.next().await;
+                }
                 None => std::future::pending().await,
             }
         };

@@ -4,7 +4,7 @@ use scheduler::{
     Instant,
     admission::{Admission, Arrival, Decision, RequestId, ResourceId, Settings},
     class::ClassId,
-    lease::{Ask, Member},
+    lease::{Ask, Call, Member},
 };
 
 use super::{
@@ -101,9 +101,9 @@ impl Gateway {
         }
     }
 
-    pub fn handle_notice(&mut self) {
+    pub fn handle_call(&mut self, call: Call) {
         if let Some(member) = &mut self.member {
-            member.handle_notice();
+            member.handle_call(call);
         }
     }
 

@@ -56,7 +56,7 @@ struct Gateway {
 enum Message {
     Ask(Instant, Ask),
     Reply(Instant, Reply),
-    Notice,
+    Call,
     Failed,
 }
 
@@ -166,13 +166,15 @@ impl World {
                 self.send(gateway, Message::Reply(asked_at, reply));
                 for notice in notices {
                     match notice {
-                        Notice::Free(to) => self.send(to.0 as usize, Message::Notice),
-                        Notice::Wanted => (0..self.gateways.len()).for_each(|to| self.send(to, Message::Notice)),
+                        Notice::Free(to) => self.send(to.0 as usize, Message::Call),
+                        Notice::Wanted => {
+                            (0..self.gateways.len()).for_each(|to| self.send(to, Message::Call));
+                        }
                     }
                 }
             }
             Message::Reply(asked_at, reply) => self.gateways[gateway].line.handle_reply(asked_at, &reply),
-            Message::Notice => self.gateways[gateway].line.handle_notice(),
+            Message::Call => self.gateways[gateway].line.handle_call(),
             Message::Failed => self.gateways[gateway].line.handle_failed(now),
         }
     }

@@ -419,6 +419,41 @@ fn parts_of_four_processes_are_one_run_again() {
 }
 
 #[test]
+fn parts_of_a_simulation_of_gateways_are_together_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateways = |args: &[&str]| {
+        let output = lab(folder.path(), &[&["simulate", "gateways"], args].concat()).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout.clone()).unwrap(), stderr(&output))
+    };
+    let args = ["--gateways", "1,3", "--load", "0.8,full", "--seconds", "2", "--seeds", "1,2,3"];
+    let whole = gateways(&args).1;
+    let names = ["part-0", "part-1", "part-2", "part-3"];
+    for (part, name) in names.iter().enumerate() {
+        let (code, _, said) = gateways(&[&args[..], &["--shard", &format!("{part}/4"), "--out", name]].concat());
+        assert_eq!(code, Some(0), "{said}");
+    }
+    assert_eq!(gateways(&[&["--join"], &names[..]].concat()).1, whole);
+    assert_eq!(gateways(&["--join", "part-2", "part-0", "part-3", "part-1"]).1, whole, "in any order");
+    let (code, table, said) = gateways(&["--join", "part-0", "part-2", "part-3"]);
+    assert!(code == Some(0) && said.contains("part 1/4 is missing") && table.contains("load full"), "{said}{table}");
+    assert_ne!(table, whole);
+
+    gateways(&["--load", "0.8", "--gateways", "1", "--seconds", "2", "--shard", "1/4", "--out", "other"]);
+    fs::write(folder.path().join("text"), "no part").unwrap();
+    for (wrong, says) in [
+        (&["--join", "part-0", "part-0"][..], "leave one of them out"),
+        (&["--join", "part-0", "other"], "their flags differ"),
+        (&["--join", "part-0", "text"], "text is no part"),
+        (&["--join", "part-0", "--load", "0.5"], "cannot be used with"),
+        (&["--shard", "4/4", "--out", "new"], "I/N"),
+        (&["--shard", "0/4"], "--out"),
+    ] {
+        let (code, _, said) = gateways(wrong);
+        assert!(code == Some(2) && said.contains(says), "{wrong:?}: {said}");
+    }
+}
+
+#[test]
 fn gateways_are_compared_with_one_that_has_all_slots() {
     let folder = tempfile::tempdir().unwrap();
     let args = ["simulate", "gateways", "--gateways", "1,4", "--seconds", "10", "--seeds", "1", "--faults"];

@@ -1,13 +1,19 @@
 //! `serpent-lab simulate gateways`: several gateways that divide the slots of a site, beside one that has them all.
 
-use std::{fmt, num::NonZeroUsize, process::ExitCode, sync::Mutex, thread};
+mod conditions;
+mod parts;
+
+use std::{collections::BTreeMap, fmt, num::NonZeroUsize, path::PathBuf, process::ExitCode, sync::Mutex, thread};
 
 use chart::{Table, aligned};
-use clap::{Args, ValueEnum};
-use instrument::{LabError, progress::Progress, run};
-use scheduler::share::Policy;
-use simulator::gateways::{Demand, Fault, Measures, Placement, Setup, class};
+use clap::Args;
+use instrument::{LabError, progress::Progress, run, shard::Shard};
+use simulator::gateways::{Demand, Fault, Placement, Setup, class};
 
+use self::{
+    conditions::{Conditions, Load, Place},
+    parts::{Part, Shown},
+};
 use super::pool::{self, Task};
 
 const SECOND: u64 = 1_000_000_000;
@@ -22,98 +28,76 @@ const WARM_UP_S: u64 = 5;
 Examples:
   serpent-lab simulate gateways
   serpent-lab simulate gateways --gateways 1000 --slots 4000 --load 0.8,full --seconds 20 --seeds 1
-  serpent-lab simulate gateways --gateways 2,8 --loss 0.01 --faults --seconds 300")]
+  serpent-lab simulate gateways --gateways 2,8 --loss 0.01 --faults --seconds 300
+  serpent-lab simulate gateways --seeds 1,2,3,4 --shard 0/4 --out part-0.json
+  serpent-lab simulate gateways --join part-0.json part-1.json part-2.json part-3.json")]
 pub struct GatewaysArgs {
-    /// Numbers of gateways
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 2, 4, 8, 64], value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub gateways: Vec<u32>,
+    #[command(flatten)]
+    pub conditions: Conditions,
 
-    /// Slots of the site
-    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub slots: u32,
+    /// Simulate one of N parts only, I from 0 to N - 1
+    #[arg(long, value_name = "I/N", requires = "out")]
+    pub shard: Option<Shard>,
 
-    /// Loads: requested work over what the site can do; or `full`
-    #[arg(long, value_name = "LOAD,...", value_delimiter = ',', default_value = "0.5,0.8,0.95,full", value_parser = load)]
-    pub load: Vec<Load>,
+    /// Write the results to a file, too, for `--join`
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 
-    /// How classes share the slots
-    #[arg(long, value_name = "SHARE", default_value = "weighted", value_parser = policy)]
-    pub share: Policy,
-
-    /// Weights of the classes, the most important first; each has as many requests. Ratios of delays are their inverse
-    #[arg(long, value_name = "WEIGHT,...", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub weights: Vec<u32>,
-
-    /// To which gateways requests come
-    #[arg(long, value_enum, default_value_t = Place::Even)]
-    pub placement: Place,
-
-    /// Mean time that the site works on a request, exponentially distributed
-    #[arg(long, value_name = "MS", default_value_t = 20.0)]
-    pub service_ms: f64,
-
-    /// Mean time of a message to the store or from it
-    #[arg(long, value_name = "MS", default_value_t = 0.25)]
-    pub message_ms: f64,
-
-    /// Part of the messages that is lost
-    #[arg(long, value_name = "PART", default_value_t = 0.0)]
-    pub loss: f64,
-
-    /// Random faults: gateways that are cut off, stand still or are killed, and a store that is gone for a while
-    #[arg(long)]
-    pub faults: bool,
-
-    /// Measured seconds, after 5 that are not
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub seconds: u64,
-
-    /// Seeds
-    #[arg(long, value_name = "SEED,...", value_delimiter = ',', default_value = "1,2,3")]
-    pub seeds: Vec<u64>,
+    /// Simulate nothing: show the results of these files together, which are parts of one simulation
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["Conditions", "shard", "out", "jobs"])]
+    pub join: Vec<PathBuf>,
 
     /// Number of simulations at a time [default: the number of processors]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
 }
 
-/// A load.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Load {
-    /// Requested work over what the site can do.
-    Part(f64),
-    /// Every gateway has waiting requests.
-    Full,
-}
-
-/// To which gateways requests come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Place {
-    /// To each alike
-    Even,
-    /// To the first most, to the second half of that, to the third a third
-    Skewed,
-    /// Those of a class to gateways of its own
-    ByClass,
-    /// To every other gateway, and to the others after a second, and so on
-    Moving,
-}
-
-/// A simulation, and what it showed.
+/// A simulation, by its number from 0.
 struct Point {
+    number: usize,
     load: Load,
     gateways: u32,
     seed: u64,
 }
 
-struct Shown {
-    several: Measures,
-    /// `None` at full load, where one gateway has nothing to show.
-    one: Option<Measures>,
+/// Simulates, or joins what was simulated, and prints a table for each load.
+pub fn simulate(args: &GatewaysArgs) -> Result<ExitCode, LabError> {
+    if !args.join.is_empty() {
+        let (whole, missing) = parts::join(&args.join)?;
+        print(&whole);
+        missing.iter().for_each(|part| eprintln!("note: part {part} is missing"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let part = Part {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        conditions: args.conditions.clone(),
+        shard: args.shard,
+        shown: shown(args)?,
+    };
+    if let Some(path) = &args.out {
+        part.write(path)?;
+    }
+    print(&part);
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Simulates, and prints a table for each load.
-pub fn simulate(args: &GatewaysArgs) -> Result<ExitCode, LabError> {
+/// The combinations, in the order of their numbers.
+fn points(conditions: &Conditions) -> Vec<Point> {
+    let mut points = Vec::new();
+    for &load in &conditions.load {
+        for &gateways in &conditions.gateways {
+            for &seed in &conditions.seeds {
+                points.push(Point { number: points.len(), load, gateways, seed });
+            }
+        }
+    }
+    points
+}
+
+/// Does the simulations of the part.
+fn shown(
+    GatewaysArgs { conditions: args, shard, jobs, .. }: &GatewaysArgs,
+) -> Result<BTreeMap<usize, Shown>, LabError> {
     let refused = |what: &str| Err(LabError::Request(what.to_owned()));
     if !(args.service_ms > 0.0 && args.service_ms <= 60_000.0) {
         return refused("--service-ms: give more than 0, and at most 60000");
@@ -124,48 +108,48 @@ pub fn simulate(args: &GatewaysArgs) -> Result<ExitCode, LabError> {
     if args.weights.len() > args.slots as usize {
         return refused("--weights: each class needs a slot");
     }
-    let mut tasks = Vec::new();
-    for &load in &args.load {
-        for &gateways in &args.gateways {
-            for &seed in &args.seeds {
-                let s = if gateways == 1 { "" } else { "s" };
-                let name = format!("load {load}, {gateways} gateway{s}, seed {seed}");
-                let expected = f64::from(args.slots) + f64::from(gateways);
-                tasks.push(Task { what: Point { load, gateways, seed }, expected, name });
-            }
-        }
-    }
+    let mut points = points(args);
+    points.retain(|point| shard.is_none_or(|shard| shard.has(point.number)));
+    let task = |point: Point| {
+        let Point { load, gateways, seed, .. } = point;
+        let s = if gateways == 1 { "" } else { "s" };
+        let name = format!("load {load}, {gateways} gateway{s}, seed {seed}");
+        Task { expected: f64::from(args.slots) + f64::from(gateways), what: point, name }
+    };
+    let tasks: Vec<_> = points.into_iter().map(task).collect();
     let stop = run::stop_on_signals()?;
     let mut progress = Progress::new(tasks.iter().map(|task| task.expected), tasks.len());
-    let jobs = args.jobs.unwrap_or_else(|| thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
-    let shown = Mutex::new(Vec::new());
+    let jobs = jobs.unwrap_or_else(|| thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
+    let shown = Mutex::new(BTreeMap::new());
     pool::all(&tasks, jobs, &mut progress, &stop, |point| {
         let setup = setup(args, point);
         let one = (point.load != Load::Full).then(|| setup.run_alone());
-        let several = setup.run();
-        shown
-            .lock()
-            .unwrap_or_else(|dead| dead.into_inner())
-            .push(((point.load, point.gateways), Shown { several, one }));
+        let result = Shown::new(&setup.run(), one.as_ref());
+        shown.lock().unwrap_or_else(|dead| dead.into_inner()).insert(point.number, result);
         Ok(())
     })?;
-    let shown = shown.into_inner().unwrap_or_else(|dead| dead.into_inner());
+    Ok(shown.into_inner().unwrap_or_else(|dead| dead.into_inner()))
+}
+
+/// Prints a table for each load. Combinations without results are left out.
+fn print(part: &Part) {
+    let (args, points) = (&part.conditions, points(&part.conditions));
     let mut out = String::new();
     for &load in &args.load {
         let of = |gateways: u32| {
-            let of_point = shown.iter().filter(move |(of, _)| *of == (load, gateways));
-            of_point.map(|(_, shown)| shown).collect::<Vec<_>>()
+            let of_row = points.iter().filter(|point| point.load == load && point.gateways == gateways);
+            of_row.filter_map(|point| part.shown.get(&point.number)).collect::<Vec<_>>()
         };
-        let rows = args.gateways.iter().map(|&gateways| row(args, load, gateways, &of(gateways))).collect();
+        let rows =
+            args.gateways.iter().map(|&gateways| (gateways, of(gateways))).filter(|(_, shown)| !shown.is_empty());
+        let rows: Vec<_> = rows.map(|(gateways, shown)| row(args, load, gateways, &shown)).collect();
         let table = Table { caption: String::new(), head: head(args, load), rows, words: &[] };
         out += &format!("load {load}\n{}\n", Text(&table));
     }
-    print!("{}", out.trim_end_matches('\n'));
-    println!();
-    Ok(ExitCode::SUCCESS)
+    println!("{}", out.trim_end_matches('\n'));
 }
 
-fn setup(args: &GatewaysArgs, point: &Point) -> Setup {
+fn setup(args: &Conditions, point: &Point) -> Setup {
     let mut setup = Setup::new(point.gateways, args.slots, 0.0);
     let ms = |ms: f64| (ms * 1e6) as u64;
     setup.policy = args.share;
@@ -202,7 +186,7 @@ fn setup(args: &GatewaysArgs, point: &Point) -> Setup {
     setup
 }
 
-fn head(args: &GatewaysArgs, load: Load) -> Vec<String> {
+fn head(args: &Conditions, load: Load) -> Vec<String> {
     let mut head = match load {
         Load::Part(_) => vec!["gateways", "mean", "of one", "times", "p99", "of one"],
         Load::Full => vec!["gateways", "followed", "starved"],
@@ -215,35 +199,35 @@ fn head(args: &GatewaysArgs, load: Load) -> Vec<String> {
     head.into_iter().map(str::to_owned).collect()
 }
 
-fn row(args: &GatewaysArgs, load: Load, gateways: u32, shown: &[&Shown]) -> Vec<String> {
+fn row(args: &Conditions, load: Load, gateways: u32, shown: &[&Shown]) -> Vec<String> {
     let mean = |of: &dyn Fn(&Shown) -> f64| shown.iter().map(|it| of(it)).sum::<f64>() / shown.len().max(1) as f64;
+    let most = |of: &dyn Fn(&Shown) -> u32| shown.iter().map(|it| of(it)).max().unwrap_or(0).to_string();
     let per_cent = |part: f64| format!("{:.2} %", 100.0 * part);
-    let one = |of: &dyn Fn(&Measures) -> f64| mean(&|it| it.one.as_ref().map_or(0.0, of));
+    let one = |it: &Shown| it.one_ms.unwrap_or_default();
     let mut row = vec![gateways.to_string()];
     match load {
         Load::Part(_) => {
-            let (ours, alone) = (mean(&|it| it.several.all().mean_ms()), one(&|it| it.all().mean_ms()));
+            let (ours, alone) = (mean(&|it| it.mean_ms), mean(&|it| one(it).0));
             row.extend([format!("{ours:.2}"), format!("{alone:.2}"), format!("{:.3}", ours / alone)]);
-            row.push(format!("{:.1}", mean(&|it| it.several.all().p99_ms())));
-            row.push(format!("{:.1}", one(&|it| it.all().p99_ms())));
+            row.push(format!("{:.1}", mean(&|it| it.p99_ms)));
+            row.push(format!("{:.1}", mean(&|it| one(it).1)));
         }
         Load::Full => {
-            let followed = shown.iter().map(|it| it.several.followed_ns).collect::<Option<Vec<_>>>();
+            let followed = shown.iter().map(|it| it.followed_ns).collect::<Option<Vec<_>>>();
             let most_ns = followed.and_then(|all| all.into_iter().max());
             row.push(most_ns.map_or_else(|| "never".to_owned(), |ns| format!("{:.0}", ns as f64 / 1e6)));
-            row.push(per_cent(shown.iter().map(|it| it.several.starved_worst).fold(0.0, f64::max)));
+            row.push(per_cent(shown.iter().map(|it| it.starved).fold(0.0, f64::max)));
         }
     }
-    let above = |of: &simulator::gateways::InUse| of.over_ns as f64 / of.seen_ns.max(1) as f64;
-    row.push(per_cent(mean(&|it| it.several.unused)));
-    row.push(shown.iter().map(|it| it.several.sound.most).max().unwrap_or(0).to_string());
-    row.push(per_cent(mean(&|it| above(&it.several.sound))));
+    row.push(per_cent(mean(&|it| it.unused)));
+    row.push(most(&|it| it.sound.most));
+    row.push(per_cent(mean(&|it| it.sound.part)));
     if args.faults {
-        row.push(shown.iter().map(|it| it.several.faulty.most).max().unwrap_or(0).to_string());
-        row.push(per_cent(mean(&|it| above(&it.several.faulty))));
+        row.push(most(&|it| it.faulty.most));
+        row.push(per_cent(mean(&|it| it.faulty.part)));
     }
-    row.push(format!("{:.1}", mean(&|it| it.several.asks)));
-    row.push(format!("{:.0}", mean(&|it| it.several.messages)));
+    row.push(format!("{:.1}", mean(&|it| it.asks)));
+    row.push(format!("{:.0}", mean(&|it| it.messages)));
     row
 }
 
@@ -253,26 +237,4 @@ impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         aligned(f, self.0)
     }
-}
-
-impl fmt::Display for Load {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Part(load) => write!(f, "{load}"),
-            Self::Full => f.write_str("full"),
-        }
-    }
-}
-
-fn load(text: &str) -> Result<Load, String> {
-    match text.parse::<f64>() {
-        _ if text == "full" => Ok(Load::Full),
-        Ok(load) if load > 0.0 && load <= 10.0 => Ok(Load::Part(load)),
-        _ => Err("give a number above 0 and up to 10, or `full`".to_owned()),
-    }
-}
-
-fn policy(text: &str) -> Result<Policy, String> {
-    let names = || Policy::ALL.map(Policy::name).join(", ");
-    Policy::ALL.into_iter().find(|it| it.name() == text).ok_or_else(|| format!("it is one of {}", names()))
 }

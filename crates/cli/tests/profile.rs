@@ -56,6 +56,10 @@ fn an_optimised_crate_is_compiled_by_the_profile() {
     let (_, used) = passed.split_once("profile-use=").unwrap();
     assert!(Path::new(used.split(' ').next().unwrap()).is_file(), "{passed}");
     assert!(passed.starts_with(&OPTIMISED.join(" ")), "{passed}");
+    for level in ["2", "s", "z"] {
+        let arguments = ["--crate-name", "h2", "-C", &format!("opt-level={level}"), "-C", "panic=unwind"];
+        assert!(passed_on(&compiler(), &arguments, None).contains("profile-use="), "{level}");
+    }
 }
 
 #[test]

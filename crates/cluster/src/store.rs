@@ -1,16 +1,9 @@
 //! The connection with the store.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError, Value};
-use scheduler::lease::{Ask, Call, CellSettings, Reply};
+use scheduler::lease::{Ask, CellSettings, Reply};
 use tokio::sync::Notify;
 
 use crate::{
@@ -29,8 +22,6 @@ const SPEND: &str = "serpent_1_spend";
 const UNDER_WAY: &str = "serpent_1_under_way";
 const SHARE: &str = "serpent_1_share";
 const SEE: &str = "serpent_1_see";
-/// What it says to all gateways when others want slots.
-const WANTED: &[u8] = b"wanted";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The address of a store, and the site whose gateways share it.
@@ -63,16 +54,9 @@ pub struct Spent {
     pub keep: Duration,
 }
 
-/// Notices of the store.
+/// Notices of the store: an ask is worth its while.
 #[derive(Clone, Debug, Default)]
-pub struct Notices(Arc<Heard>);
-
-#[derive(Debug, Default)]
-struct Heard {
-    is_new: Notify,
-    /// Not only that others want slots.
-    is_free: AtomicBool,
-}
+pub struct Notices(Arc<Notify>);
 
 impl Store {
     /// The store at an address such as `rediss://user:password@host:6379/0`, `unix:///path`, `redis+cluster://a,b` or
@@ -140,7 +124,7 @@ impl Store {
             .set_response_timeout(Some(answer_timeout))
             .set_push_sender(move |push: PushInfo| {
                 if matches!(push.kind, PushKind::Message | PushKind::Disconnection) {
-                    tell.hear(&push);
+                    tell.0.notify_one();
                 }
                 Ok::<_, redis::aio::SendError>(())
             });
@@ -290,23 +274,9 @@ impl Connection {
 }
 
 impl Notices {
-    /// Waits for the next notice. One that came before is not lost. Of several that came before, the one that says most counts.
-    pub async fn next(&self) -> Call {
-        self.0.is_new.notified().await;
-        match self.0.is_free.swap(false, Relaxed) {
-            true => Call::Free,
-            false => Call::Wanted,
-        }
-    }
-
-    fn hear(&self, push: &PushInfo) {
-        // The end of the connection, too, is a reason to ask.
-        let is_wanted =
-            push.kind == PushKind::Message && matches!(push.data.last(), Some(Value::BulkString(it)) if it == WANTED);
-        if !is_wanted {
-            self.0.is_free.store(true, Relaxed);
-        }
-        self.0.is_new.notify_one();
+    /// Waits for the next notice. One that came before is not lost.
+    pub async fn notified(&self) {
+        self.0.notified().await;
     }
 }
 

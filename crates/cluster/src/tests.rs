@@ -9,7 +9,7 @@ use std::{
 use proptest::{prelude::*, test_runner::TestRunner};
 use scheduler::{
     Instant,
-    lease::{Ask, Call, CellAsk, CellSettings, ClassSettings, Demand, Division, GatewayId, Ledger, Reply, Tally},
+    lease::{Ask, CellAsk, CellSettings, ClassSettings, Demand, Division, GatewayId, Ledger, Reply, Tally},
 };
 use tempfile::TempDir;
 
@@ -270,9 +270,7 @@ fn a_gateway_that_was_denied_slots_hears_when_they_are_free() {
         let waits = b.notices();
         a.leave().await.expect("it leaves");
         // In a task of its own, as in the server.
-        // Its own ask was the reason for a call to all.
-        let free = async move { while waits.next().await != Call::Free {} };
-        tokio::spawn(free).await.expect("a notice");
+        tokio::spawn(async move { waits.notified().await }).await.expect("a notice");
         let of_b = b.ask(LEASE, &ask, &settings, &names).await.expect("an answer");
         assert_eq!(of_b.cells[0].slots, 10);
     });
@@ -331,7 +329,7 @@ fn common_values_pass_through_a_store_that_forgets_them() {
         a.set("closed", "yes, \u{e9}\r\n".to_owned());
         a.propose("key", "first".to_owned());
         exchange(&mut to_a, &mut a, &[]).await;
-        tokio::spawn(async move { heard.next().await }).await.expect("a notice");
+        tokio::spawn(async move { heard.notified().await }).await.expect("a notice");
         b.propose("key", "second".to_owned());
         assert!(exchange(&mut to_b, &mut b, &["file"]).await);
         assert_eq!((b.get("closed"), b.get("key")), (Some("yes, \u{e9}\r\n"), Some("first")));

@@ -430,7 +430,10 @@ fn a_cluster_of_stores_whose_slot_moves_and_whose_master_ends() {
         assert!(denied.cells[0].slots == 0 || busy.cells[0].slots < WINDOW);
         a.leave().await.unwrap();
         if denied.cells[0].slots == 0 {
-            tokio::time::timeout(PATIENCE, tokio::spawn(async move { notices.next().await })).await.unwrap().unwrap();
+            tokio::time::timeout(PATIENCE, tokio::spawn(async move { notices.notified().await }))
+                .await
+                .unwrap()
+                .unwrap();
         }
         let had = ask(&mut b, Some(&denied), 1).await.unwrap();
         // The slot moves, with all that is in it, to a node that does not have the function yet.

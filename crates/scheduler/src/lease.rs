@@ -38,7 +38,7 @@ mod member;
 use alloc::vec::Vec;
 
 pub use self::{
-    holder::{Call, Holder, Times},
+    holder::{Holder, Times},
     ledger::{GatewayId, Ledger, Notice},
     line::{Line, PARTS, Seen},
     member::{Cell, Member, cells},

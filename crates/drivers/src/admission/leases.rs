@@ -2,7 +2,7 @@
 
 use scheduler::{
     Instant,
-    lease::{Call, Reply, Times},
+    lease::{Reply, Times},
 };
 
 use super::{
@@ -53,11 +53,11 @@ impl Admission {
         });
     }
 
-    /// The store calls.
-    pub fn lease_called(&self, call: Call) {
+    /// The store says that an ask is worth its while.
+    pub fn lease_notice(&self) {
         self.driver.with_leases(|_, core, _| {
             if let Some(membership) = &mut core.membership {
-                membership.handle_call(call);
+                membership.handle_notice();
             }
         });
     }

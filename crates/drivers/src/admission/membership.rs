@@ -6,7 +6,7 @@ use scheduler::{
     Instant,
     admission::{self as machine, Settings},
     control::Method,
-    lease::{Call, Cell, CellSettings, Member, Others, Reply, Times},
+    lease::{Cell, CellSettings, Member, Others, Reply, Times},
 };
 
 use super::windows::Windows;
@@ -111,8 +111,8 @@ impl Membership {
         self.member.handle_failed(now);
     }
 
-    pub fn handle_call(&mut self, call: Call) {
-        self.member.handle_call(call);
+    pub fn handle_notice(&mut self) {
+        self.member.handle_notice();
     }
 
     pub fn stats(&self, now: Instant) -> LeaseStats {

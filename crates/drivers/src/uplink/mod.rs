@@ -121,9 +121,9 @@ impl Uplink {
         self.driver.line_failed();
     }
 
-    /// The store calls.
-    pub fn line_called(&self) {
-        self.driver.line_called();
+    /// The store says that an ask is worth its while.
+    pub fn line_notice(&self) {
+        self.driver.line_notice();
     }
 
     /// The line that several gateways send through, if there is one.

@@ -17,12 +17,10 @@ const MOST_GAP_NS: u64 = 70_000_000;
 const FREEZE_NS: u64 = 50_000_000;
 /// A gateway with at least so many slots does not ask at once when requests begin to wait, or slots to be free: that may be
 /// over by itself when the next request ends, or comes. It asks after the time in which so many requests end, ...
-const PATIENT_FROM_SLOTS: u32 = 8;
+const PATIENT_FROM_SLOTS: u32 = 12;
 const PATIENCE_REQUESTS: u64 = 2;
 /// ... and after this time at the latest.
 const MOST_PATIENCE_NS: u64 = 2_000_000;
-/// The store divides slots by the requests that it knows of. A difference of more than this part of them is news to it.
-const NEWS: u32 = 8;
 /// Units of a smoothed part in a thousandth, so that nothing is lost by rounding.
 const FINE: u32 = 64;
 
@@ -33,8 +31,6 @@ pub struct Times {
     pub lease_ns: u64,
     /// Time between two asks while nothing changes. With many gateways it is longer.
     pub every_ns: u64,
-    /// The same while requests wait because all slots are in use, and they are more or fewer than the store knows.
-    pub every_short_ns: u64,
     /// Mean time between two asks on account of changes, for each gateway that there is: so the store has a bounded load.
     pub gap_ns: u64,
     /// After that an ask without an answer counts as lost.
@@ -43,28 +39,14 @@ pub struct Times {
 
 impl Times {
     /// The times of a gateway in operation.
-    pub const DEFAULT: Self = Self {
-        lease_ns: 1_000_000_000,
-        every_ns: 100_000_000,
-        every_short_ns: 20_000_000,
-        gap_ns: 250_000,
-        timeout_ns: 400_000_000,
-    };
+    pub const DEFAULT: Self =
+        Self { lease_ns: 1_000_000_000, every_ns: 100_000_000, gap_ns: 250_000, timeout_ns: 400_000_000 };
 }
 
 impl Default for Times {
     fn default() -> Self {
         Self::DEFAULT
     }
-}
-
-/// What the store says without being asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
-    /// Slots are free for this gateway.
-    Free,
-    /// Other gateways want slots.
-    Wanted,
 }
 
 /// The slots of a gateway. After every `handle_*` call, ask [`Holder::poll_ask`], and again at
@@ -109,14 +91,8 @@ struct Cell {
     idle: bool,
     /// When to tell the store of that, if it lasts.
     patient_until: Option<Instant>,
-    /// The store has granted less than was asked for, and will call when slots are free.
+    /// The store knows that requests wait.
     known_short: bool,
-    /// Slots that were asked for last.
-    asked: u32,
-    /// It is short, and needs clearly more or fewer slots than it asked for.
-    is_news: bool,
-    /// The store has called since the last ask.
-    called: bool,
     /// The store knows of slots without a request.
     known_idle: bool,
 }
@@ -239,7 +215,7 @@ impl Holder {
         let (was_short, was_idle) = (it.short, it.idle);
         it.short = waiting > 0 && running >= slots;
         it.idle = waiting == 0 && running < slots;
-        it.is_news = it.short && (running + waiting).abs_diff(it.asked) > it.asked / NEWS;
+        it.known_short &= waiting > 0;
         it.known_idle &= it.idle;
         let returned = running.max(slots) < it.known_running.max(slots);
         // More than the next requests that end, or come, will mend.
@@ -259,16 +235,11 @@ impl Holder {
         self.changed |= returned || unknown && (much || slots == 0);
     }
 
-    /// The store calls.
-    pub fn handle_call(&mut self, call: Call) {
-        // With very many gateways, slots are free at the store for longer than the gateway that was told takes to ask.
-        let is_free = call == Call::Free || self.gap_ns() >= MOST_GAP_NS;
+    /// The store says that slots are free for this gateway, or that others want some.
+    pub fn handle_notice(&mut self) {
         for it in &mut self.cells {
             it.wanted = true;
-            if is_free {
-                (it.called, it.known_short) = (true, false);
-            }
-            self.changed |= it.idle || it.short && is_free;
+            self.changed |= it.short || it.idle;
         }
     }
 
@@ -294,9 +265,7 @@ impl Holder {
         }
         let patient_until = self.cells.iter().filter_map(|it| it.patient_until).min();
         let changed_at = if self.changed { Some(earliest) } else { patient_until.map(|until| until.max(earliest)) };
-        let is_news = self.gateways > 1 && self.cells.iter().any(|it| it.is_news);
-        let told_at = self.asked_at.filter(|_| is_news).map(|at| at.add_ns(self.times.every_short_ns).max(earliest));
-        Some([changed_at, told_at].into_iter().flatten().fold(self.due, Instant::min))
+        Some(changed_at.map_or(self.due, |at| at.min(self.due)))
     }
 
     /// The mean time between two asks on account of changes.
@@ -319,10 +288,8 @@ impl Holder {
         self.paid_until = self.paid_until.max(now).add_ns(self.gap_ns());
         for (cell, ask) in self.cells.iter_mut().zip(cells) {
             cell.known_running = ask.demands.iter().map(|it| it.running).sum();
-            let waiting: u32 = ask.demands.iter().map(|it| it.waiting).sum();
-            cell.asked = cell.known_running + waiting;
-            cell.called = false;
-            cell.known_idle = waiting == 0;
+            cell.known_short = ask.demands.iter().any(|it| it.waiting > 0);
+            cell.known_idle = !cell.known_short;
             cell.patient_until = None;
         }
     }
@@ -340,7 +307,6 @@ impl Holder {
         for (cell, grant) in self.cells.iter_mut().zip(&reply.cells) {
             cell.slots = grant.slots;
             cell.wanted = grant.wanted;
-            cell.known_short = grant.slots < cell.asked && !cell.called;
             // The gateway that leads has the newest window itself.
             if !(led && self.leads) {
                 cell.window = grant.window.max(1);
@@ -384,9 +350,6 @@ impl Cell {
             idle: false,
             patient_until: None,
             known_short: false,
-            asked: 0,
-            is_news: false,
-            called: false,
             known_idle: false,
         }
     }

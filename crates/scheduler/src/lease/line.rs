@@ -14,7 +14,7 @@
 
 use alloc::{vec, vec::Vec};
 
-use super::{Ask, Call, CellAsk, CellSettings, ClassSettings, Demand, Division, Grant, Holder, Reply, Times};
+use super::{Ask, CellAsk, CellSettings, ClassSettings, Demand, Division, Grant, Holder, Reply, Times};
 use crate::{class::Class, share::Policy, time::Instant, units::Rate};
 
 /// The parts of a line.
@@ -75,8 +75,6 @@ impl Line {
     /// A gateway that has no part yet of a line with this rate. `classes` is empty if they do not share the line.
     pub fn new(now: Instant, times: Times, whole: Rate, policy: Policy, classes: &[Class]) -> Self {
         let cell = cell(policy, classes);
-        // A waiting response asks for all there is, which does not change while it waits.
-        let times = Times { every_short_ns: times.every_ns, ..times };
         let holder = Holder::new(now, times, core::slice::from_ref(&cell));
         let loads = vec![Load::default(); cell.classes.len()];
         Self { holder, cell, whole, loads, span_began: now, asked: 0, told: 0, others: 0 }
@@ -188,9 +186,9 @@ impl Line {
         self.holder.handle_failed(now);
     }
 
-    /// The store calls. Whatever for: what each gateway may have follows from what all ask for.
-    pub fn handle_call(&mut self) {
-        self.holder.handle_call(Call::Free);
+    /// The store says that an ask is worth its while.
+    pub fn handle_notice(&mut self) {
+        self.holder.handle_notice();
     }
 
     /// Responses that wait for leave, of all classes.

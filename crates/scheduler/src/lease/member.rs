@@ -2,7 +2,7 @@
 
 use alloc::{vec, vec::Vec};
 
-use super::{Ask, Call, CellAsk, CellSettings, ClassSettings, Demand, Division, Holder, Reply, Tally, Times};
+use super::{Ask, CellAsk, CellSettings, ClassSettings, Demand, Division, Holder, Reply, Tally, Times};
 use crate::{
     admission::{Admission, ResourceId, Settings},
     class::ClassId,
@@ -221,9 +221,9 @@ impl Member {
         self.holder.handle_failed(now);
     }
 
-    /// The store calls.
-    pub fn handle_call(&mut self, call: Call) {
-        self.holder.handle_call(call);
+    /// The store says that an ask is worth its while.
+    pub fn handle_notice(&mut self) {
+        self.holder.handle_notice();
     }
 }
 

@@ -38,7 +38,7 @@ struct World {
 enum Message {
     Ask(usize, u64, Ask),
     Reply(usize, u64, Reply),
-    Call(usize, Call),
+    Notice(usize),
     Done(usize, RequestId),
 }
 
@@ -172,10 +172,10 @@ impl World {
                 self.send(self.delay, Message::Reply(from, asked_at, reply));
                 for notice in notices {
                     match notice {
-                        Notice::Free(GatewayId(to)) => self.send(self.delay, Message::Call(to as usize, Call::Free)),
+                        Notice::Free(GatewayId(to)) => self.send(self.delay, Message::Notice(to as usize)),
                         Notice::Wanted => {
                             for to in 0..self.gateways.len() {
-                                self.send(self.delay, Message::Call(to, Call::Wanted));
+                                self.send(self.delay, Message::Notice(to));
                             }
                         }
                     }
@@ -189,9 +189,9 @@ impl World {
                     self.pump(to);
                 }
             }
-            Message::Call(to, call) => {
+            Message::Notice(to) => {
                 if self.gateways[to].online {
-                    self.gateways[to].holder.handle_call(call);
+                    self.gateways[to].holder.handle_notice();
                     self.pump(to);
                 }
             }

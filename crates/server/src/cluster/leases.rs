@@ -7,7 +7,7 @@ use std::{
 
 use cluster::{CellName, Connection, Error, Store};
 use drivers::LeaseAsk;
-use scheduler::lease::{Call, Reply, Times};
+use scheduler::lease::{Reply, Times};
 use tokio::{
     task::{AbortHandle, JoinHandle},
     time::timeout,
@@ -48,10 +48,10 @@ impl Leased {
         }
     }
 
-    fn handle_call(&self, call: Call) {
+    fn handle_notice(&self) {
         match self {
-            Self::Slots(admission) => admission.lease_called(call),
-            Self::Line(uplink) => uplink.line_called(),
+            Self::Slots(admission) => admission.lease_notice(),
+            Self::Line(uplink) => uplink.line_notice(),
         }
     }
 
@@ -172,8 +172,8 @@ async fn answer(
             let (notices, leased) = (connection.notices(), leased.clone());
             let listener = tokio::spawn(async move {
                 loop {
-                    let call = notices.next().await;
-                    leased.handle_call(call);
+                    notices.notified().await;
+                    leased.handle_notice();
                 }
             });
             link.insert(Link { line: ask.line.clone(), connection, listener: listener.abort_handle() })

@@ -53,9 +53,7 @@ pub(crate) async fn share_values(state: Arc<ServerState>) {
         let notices = connection.as_ref().map(Connection::notices);
         let notified = async {
             match &notices {
-                Some(notices) => {
-                    notices.next().await;
-                }
+                Some(notices) => notices.notified().await,
                 None => std::future::pending().await,
             }
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use scheduler::{
     admission::RequestId,
-    lease::{Ask, Call, Reply},
+    lease::{Ask, Reply},
 };
 
 /// An event. A number of a gateway comes with how often it has begun: events of before its end mean nothing to it.
@@ -18,8 +18,8 @@ pub(super) enum Event {
     Ask { of: Life, asked_ns: u64, ask: Ask },
     /// An answer has reached its gateway.
     Reply { to: Life, asked_ns: u64, reply: Reply },
-    /// A call of the store has reached its gateway.
-    Call { to: Life, call: Call },
+    /// A notice has reached its gateway.
+    Notice { to: Life },
     /// The store has refused the connection.
     Refused { to: Life, asked_ns: u64 },
     /// The site has done a request.

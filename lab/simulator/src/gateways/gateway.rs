@@ -4,7 +4,7 @@ use scheduler::{
     Instant,
     admission::{Admission, Arrival, Decision, RequestId, ResourceId, Settings},
     class::ClassId,
-    lease::{Ask, Call, Member},
+    lease::{Ask, Member},
 };
 
 use super::{
@@ -101,9 +101,9 @@ impl Gateway {
         }
     }
 
-    pub fn handle_call(&mut self, call: Call) {
+    pub fn handle_notice(&mut self) {
         if let Some(member) = &mut self.member {
-            member.handle_call(call);
+            member.handle_notice();
         }
     }
 

@@ -4,7 +4,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use scheduler::{
     Instant,
-    lease::{Call, GatewayId, Ledger, Notice, cells},
+    lease::{GatewayId, Ledger, Notice, cells},
 };
 
 use super::{
@@ -227,7 +227,7 @@ impl<'a> World<'a> {
                 self.deliver(at, Event::Done { at, request, service_ns });
             }
             Event::Ask { of, asked_ns, ask } => self.ask(of, asked_ns, ask),
-            Event::Reply { to, .. } | Event::Call { to, .. } => {
+            Event::Reply { to, .. } | Event::Notice { to } => {
                 if !self.gateways[to.gateway].split {
                     self.deliver(to, event);
                 }
@@ -270,7 +270,7 @@ impl<'a> World<'a> {
         match event {
             Event::Reply { asked_ns, reply, .. } => it.handle_reply(asked_ns, &reply),
             Event::Refused { asked_ns, .. } => it.handle_refused(self.now_ns, asked_ns),
-            Event::Call { call, .. } => it.handle_call(call),
+            Event::Notice { .. } => it.handle_notice(),
             Event::Done { request, service_ns, .. } => {
                 if let Some(job) = it.handle_done(self.now_ns, request, service_ns) {
                     if self.is_measured() {
@@ -375,16 +375,16 @@ impl<'a> World<'a> {
         let notices: Vec<Notice> = std::iter::from_fn(|| store.poll_notice()).collect();
         self.send(false, Event::Reply { to: of, asked_ns, reply });
         for notice in notices {
-            let (call, to): (Call, Vec<Life>) = match notice {
+            let to: Vec<Life> = match notice {
                 Notice::Free(to) => {
                     let life = self.gateways[(to.0 / MOST_LIVES) as usize].life;
-                    (Call::Free, vec![life])
+                    vec![life]
                 }
-                Notice::Wanted => (Call::Wanted, self.gateways.iter().map(|it| it.life).collect()),
+                Notice::Wanted => self.gateways.iter().map(|it| it.life).collect(),
             };
             for to in to {
                 let split = self.gateways[to.gateway].split;
-                self.send(split, Event::Call { to, call });
+                self.send(split, Event::Notice { to });
             }
         }
     }

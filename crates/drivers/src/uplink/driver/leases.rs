@@ -37,9 +37,9 @@ impl Driver {
         self.with_line(Line::handle_failed);
     }
 
-    /// The store calls.
-    pub(in super::super) fn line_called(&self) {
-        self.with_line(|line, _| line.handle_call());
+    /// The store says that an ask is worth its while.
+    pub(in super::super) fn line_notice(&self) {
+        self.with_line(|line, _| line.handle_notice());
     }
 
     /// The line that several gateways send through, if there is one.

@@ -56,7 +56,7 @@ struct Gateway {
 enum Message {
     Ask(Instant, Ask),
     Reply(Instant, Reply),
-    Call,
+    Notice,
     Failed,
 }
 
@@ -166,15 +166,13 @@ impl World {
                 self.send(gateway, Message::Reply(asked_at, reply));
                 for notice in notices {
                     match notice {
-                        Notice::Free(to) => self.send(to.0 as usize, Message::Call),
-                        Notice::Wanted => {
-                            (0..self.gateways.len()).for_each(|to| self.send(to, Message::Call));
-                        }
+                        Notice::Free(to) => self.send(to.0 as usize, Message::Notice),
+                        Notice::Wanted => (0..self.gateways.len()).for_each(|to| self.send(to, Message::Notice)),
                     }
                 }
             }
             Message::Reply(asked_at, reply) => self.gateways[gateway].line.handle_reply(asked_at, &reply),
-            Message::Call => self.gateways[gateway].line.handle_call(),
+            Message::Notice => self.gateways[gateway].line.handle_notice(),
             Message::Failed => self.gateways[gateway].line.handle_failed(now),
         }
     }

@@ -83,7 +83,7 @@ impl Settings {
     fn text(&self, out: &mut String) {
         for (name, value, comment) in &self.0 {
             if let Some(comment) = comment {
-                let _ = writeln!(out, "# {comment}");
+                put_comment(out, comment);
             }
             let _ = writeln!(out, "{name} = {value}");
         }
@@ -144,12 +144,28 @@ impl Section {
     fn text(&self, out: &mut String) {
         out.push('\n');
         for line in &self.comment {
-            let _ = writeln!(out, "# {line}");
+            put_comment(out, line);
         }
         let _ = writeln!(out, "{}", self.header);
         self.settings.text(out);
         self.inner.iter().for_each(|section| section.text(out));
     }
+}
+
+/// Writes a line of comment. It may quote the other server's file, so a line break or another control character in it, which
+/// would end the comment or is not allowed in one, is written as its escape.
+fn put_comment(out: &mut String, text: &str) {
+    out.push('#');
+    if !text.is_empty() {
+        out.push(' ');
+    }
+    for c in text.chars() {
+        match c.is_control() {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out.push('\n');
 }
 
 /// The whole file.
@@ -168,7 +184,7 @@ impl Draft {
     pub fn text(&self) -> String {
         let mut out = String::new();
         for line in &self.comment {
-            let _ = writeln!(out, "{}", if line.is_empty() { "#".to_owned() } else { format!("# {line}") });
+            put_comment(&mut out, line);
         }
         out.push('\n');
         self.top.text(&mut out);

@@ -56,7 +56,7 @@ impl Directive {
 /// Without the block, on one line.
 impl fmt::Display for Directive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.name.fmt(f)?;
+        self.name.escape_debug().fmt(f)?;
         self.args.iter().try_for_each(|arg| write!(f, " {}", arg.escape_debug()))
     }
 }

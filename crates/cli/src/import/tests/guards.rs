@@ -216,6 +216,17 @@ fn fixed_variables_name_servers_and_aliases_name_the_root() {
     assert!(!text.contains("root ="), "all files of the root would be open: {text}");
 }
 
+/// What the file of nginx says stands in comments, and must not become a setting.
+#[test]
+fn nothing_that_is_quoted_leaves_its_comment() {
+    let (text, left, _) = one("server { listen 80; server_name a.example; root /srv;
+        \"x\\nlisten = [':1']\" on; \"y
+workers = 7\" { } location / { if ($foo = \"z
+workers = 9\") { return 403; } } }");
+    assert!(!text.lines().any(|line| line.starts_with("workers")), "{text}");
+    assert!(left.iter().all(|left| !left.contains('\n')) && left.len() > 2, "{left:?}");
+}
+
 #[test]
 fn files_that_are_missing_go_on_as_before_try_files() {
     let (text, left, _) = one("server { listen 80; server_name a.example; root /srv; index index.php;

@@ -39,6 +39,11 @@ fn with_constants(block: &[Directive], server: &[Directive], is_asked: bool) -> 
         if let Some(inner) = directive.block.as_ref().filter(|_| directive.name == "location") {
             directive.block = Some(with_constants(inner, server, asks(server, directive.args.last())));
         }
+        if matches!(directive.name.as_str(), "root" | "alias")
+            && let Some(path) = directive.args.first().and_then(|path| substituted(path, block, server))
+        {
+            directive.args[0] = path;
+        }
         if directive.name.ends_with("_pass")
             && let Some(written) = directive.args.first()
             && let Some(address) = with_values(written, block, server, is_asked)
@@ -58,7 +63,12 @@ fn with_values(written: &str, block: &[Directive], server: &[Directive], is_aske
     if !written.contains('$') || address.contains('/') && !address.starts_with("unix:") && !is_asked {
         return None;
     }
-    let mut whole = bare.to_owned();
+    substituted(bare, block, server)
+}
+
+/// A text with the values of its variables; `None`: one has no fixed value.
+fn substituted(text: &str, block: &[Directive], server: &[Directive]) -> Option<String> {
+    let mut whole = text.to_owned();
     for _ in 0..8 {
         let Some((before, behind)) = whole.split_once('$') else { return Some(whole) };
         let (name, rest) = match behind.strip_prefix('{').and_then(|behind| behind.split_once('}')) {

@@ -14,6 +14,39 @@ use crate::{
     syntax::Directive,
 };
 
+/// Fields of responses.
+#[derive(Default)]
+pub(super) struct Fields<'a> {
+    set: Vec<(&'a str, Value)>,
+    remove: Vec<&'a str>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.set.is_empty() && self.remove.is_empty()
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.set.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
+    }
+
+    /// Sets a field that is not there.
+    pub(super) fn or_set(&mut self, name: &'a str, value: &str) {
+        if !self.has(name) {
+            self.set.push((name, value.into()));
+        }
+    }
+
+    pub(super) fn write(self, settings: &mut Settings) {
+        if !self.remove.is_empty() {
+            settings.set("response-headers.remove", list(self.remove));
+        }
+        if !self.set.is_empty() {
+            settings.set("response-headers.set", table(self.set));
+        }
+    }
+}
+
 impl<'a> Translation<'a> {
     pub(super) fn request_headers(&mut self, levels: &[&'a [Directive]], settings: &mut Settings) {
         let mut set: Vec<(&str, Value)> = Vec::new();
@@ -77,21 +110,26 @@ impl<'a> Translation<'a> {
         levels: &[&'a [Directive]],
         has_words: bool,
         is_error: bool,
-    ) -> Vec<(&'a str, Value)> {
-        let mut set: Vec<(&'a str, Value)> = Vec::new();
+    ) -> Fields<'a> {
+        let mut fields = Fields::default();
         for header in in_force(levels, "add_header") {
             let (name, value) = (header.arg(0), header.arg(1));
             let is_elsewhere = has_words && name.eq_ignore_ascii_case("Cache-Control") || is_copied(header, levels);
             if is_elsewhere || is_error && header.arg(2) != "always" {
                 continue;
             }
-            match set.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
+            match fields.has(name) {
+                // Without a value these two go, and others are not added.
+                _ if value.is_empty() && ["etag", "last-modified"].contains(&name.to_ascii_lowercase().as_str()) => {
+                    fields.remove.push(name);
+                }
+                _ if value.is_empty() => {}
                 true => self.leave(header, "a second field of this name: write it with `response-headers.add`"),
                 false if values::has_variable(value) => self.leave(header, "the value of a field has no variables"),
-                false => set.push((name, value.into())),
+                false => fields.or_set(name, value),
             }
         }
-        set
+        fields
     }
 
     /// Gives routes that answer at once the fields that are in force around them.
@@ -102,10 +140,7 @@ impl<'a> Translation<'a> {
             if status.is_none() && !settings.has("redirect") || settings.has_any("response-headers") {
                 continue;
             }
-            let headers = self.response_headers(levels, false, status.is_some_and(|status| status >= 400));
-            if !headers.is_empty() {
-                settings.set("response-headers.set", table(headers));
-            }
+            self.response_headers(levels, false, status.is_some_and(|status| status >= 400)).write(settings);
         }
     }
 

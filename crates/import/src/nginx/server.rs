@@ -1,10 +1,9 @@
 //! `server`: its site.
 
-use toml_edit::Value;
-
 use super::{
     clients,
     guards::{is_guard, is_translated_guard},
+    headers::Fields,
     listen::{self, Listen, Others},
     location::{Location, Pattern},
     state::{INHERITED, Translation, in_force, one_in_force},
@@ -390,16 +389,14 @@ impl<'a> Translation<'a> {
         &mut self,
         server: &'a Directive,
         levels: &[&'a [Directive]],
-        headers: Vec<(&'a str, Value)>,
+        headers: Fields<'a>,
     ) -> Option<(Pattern, Section)> {
         let mut section = Section::new("[[site.route]]");
         section.comment.push(from(&server.place));
         section.settings.set("path", "/");
         section.settings.set("files", true);
         self.instead_of_files(levels, &mut section.settings);
-        if !headers.is_empty() {
-            section.settings.set("response-headers.set", table(headers));
-        }
+        headers.write(&mut section.settings);
         let told = !section.settings.is_only(&["path", "files"]);
         told.then(|| (Pattern::Prefix("/".to_owned()), section))
     }

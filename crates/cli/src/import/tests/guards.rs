@@ -235,14 +235,17 @@ fn files_that_are_missing_go_on_as_before_try_files() {
         location /c/ { if (!-f $request_filename) { rewrite ^/(.*)$ /c/index.php?q=$1 last; } }
         location /d/ { if (!-e $request_filename) { rewrite ^ /d/index.html last; } }
         location = /e { default_type application/json; return 200 '{}'; }
+        set $public /srv/public; location /f/ { proxy_pass http://127.0.0.1:1; add_header ETag \"\"; add_header X-G \"\"; }
         location ~ \\.php$ { fastcgi_pass unix:/run/p.sock; include fastcgi_params; } }
-        server { listen 80; server_name b.example; root /srv; location / { proxy_set_header Host $host;
+        server { listen 80; server_name b.example; set $www /srv/b; root $www/public; location / { proxy_set_header Host $host;
           auth_basic x; auth_basic_user_file users; if (!-f $request_filename) { proxy_pass http://127.0.0.1:9000; break; } } }");
     has(
         &text,
         &[
             "path = \"/\"\nfiles = true\nfallback = \"/index.php?q={path}{query}\"",
+            "upstream = \"127.0.0.1-1\"\nkeep-host = false\nresponse-headers.remove = [\"ETag\"]\n\n",
             "path = \"/b/\"\nfiles = true\nfallback = \"/b/index.php{path}\"",
+            "root = \"/srv/b/public\"",
             "path = \"/c/\"\nfiles = true\n\n",
             "path = \"/d/\"\nfiles = true\ntry-files = [\"/d/index.html\"]",
             "respond-body = \"{}\"\nresponse-headers.set = { Content-Type = \"application/json\" }",

@@ -6,6 +6,7 @@
 
 mod caddy;
 mod draft;
+mod fields;
 mod haproxy;
 mod nginx;
 mod notes;

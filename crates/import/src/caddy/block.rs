@@ -2,12 +2,13 @@
 
 use super::{
     matcher::{self, Match, Named, Pattern},
-    route::{Addition, Headers, Route},
+    route::{Addition, Route},
     state::Translation,
     values,
 };
 use crate::{
     draft::{Settings, list, table},
+    fields::Fields,
     syntax::Directive,
 };
 
@@ -500,7 +501,7 @@ impl Translation {
     }
 
     /// A line of a block of `header`.
-    fn field(&mut self, line: &Directive, headers: &mut Headers) {
+    fn field(&mut self, line: &Directive, headers: &mut Fields) {
         if matches!(line.name.as_str(), "defer" | "match") {
             if line.name == "match" {
                 self.leave(line, "fields are for all statuses");

@@ -1,12 +1,9 @@
 //! `reverse_proxy`: its upstream.
 
-use super::{
-    route::{Headers, Route},
-    state::Translation,
-    values,
-};
+use super::{route::Route, state::Translation, values};
 use crate::{
     draft::{Section, Settings, from, list},
+    fields::Fields,
     syntax::Directive,
 };
 
@@ -165,7 +162,7 @@ impl Translation {
     }
 
     /// A field that is set, added (`+`) or removed (`-`).
-    pub fn header(&mut self, line: &Directive, args: &[String], headers: &mut Headers) {
+    pub fn header(&mut self, line: &Directive, args: &[String], headers: &mut Fields) {
         let (name, value) = (args.first().map_or("", String::as_str), args.get(1).map(String::as_str));
         if args.len() > 2 {
             return self.leave(line, "a part of a field is not replaced");

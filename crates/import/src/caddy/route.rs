@@ -2,7 +2,8 @@
 
 use super::{matcher::Pattern, state::Translation};
 use crate::{
-    draft::{Section, Settings, from, list, table},
+    draft::{Section, Settings, from},
+    fields::Fields,
     report::Place,
     syntax::Directive,
 };
@@ -14,63 +15,26 @@ pub struct Route {
     pub place: Place,
     /// Without those of the pattern.
     pub settings: Settings,
-    pub request: Headers,
-    pub response: Headers,
+    pub request: Fields,
+    pub response: Fields,
     /// The root that a site of these files has; only with files.
     pub root: Option<String>,
 }
 
-/// Fields that change.
-#[derive(Clone, Debug, Default)]
-pub struct Headers {
-    pub remove: Vec<String>,
-    pub set: Vec<(String, String)>,
-    pub add: Vec<(String, String)>,
-    /// Fields that get the address of the client.
-    pub client: Vec<String>,
-}
-
-impl Headers {
-    pub fn set(&mut self, name: &str, value: &str) {
-        self.set.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
-        self.set.push((name.to_owned(), value.to_owned()));
-    }
-
-    /// Those of an outer block, behind one's own.
-    fn with(&mut self, outer: &Self) {
-        for (name, value) in &outer.set {
-            if !self.set.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
-                self.set.push((name.clone(), value.clone()));
-            }
-        }
-        for name in &outer.remove {
-            if !self.remove.iter().any(|other| other.eq_ignore_ascii_case(name)) {
-                self.remove.push(name.clone());
-            }
-        }
-        self.client.extend(outer.client.iter().filter(|one| !self.client.contains(one)).cloned().collect::<Vec<_>>());
-        self.add.extend(outer.add.iter().filter(|one| !self.add.contains(one)).cloned().collect::<Vec<_>>());
-    }
-
-    fn settings(&self, name: &str, settings: &mut Settings) {
-        if !self.remove.is_empty() {
-            settings.set(&format!("{name}.remove"), list(&self.remove));
-        }
-        if !self.client.is_empty() {
-            settings.set(&format!("{name}.client"), list(&self.client));
-        }
-        for (what, fields) in [("set", &self.set), ("add", &self.add)] {
-            let mut alone: Vec<(&str, toml_edit::Value)> = Vec::new();
-            for (field, value) in fields {
-                if !alone.iter().any(|(other, _)| other.eq_ignore_ascii_case(field)) {
-                    alone.push((field, value.as_str().into()));
-                }
-            }
-            if !alone.is_empty() {
-                settings.set(&format!("{name}.{what}"), table(alone));
-            }
+/// Adds the fields of an outer block behind a route's own.
+fn extend(own: &mut Fields, outer: &Fields) {
+    for (name, value) in &outer.set {
+        if !own.set.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
+            own.set.push((name.clone(), value.clone()));
         }
     }
+    for name in &outer.remove {
+        if !own.remove.iter().any(|other| other.eq_ignore_ascii_case(name)) {
+            own.remove.push(name.clone());
+        }
+    }
+    own.client.extend(outer.client.iter().filter(|one| !own.client.contains(one)).cloned().collect::<Vec<_>>());
+    own.add.extend(outer.add.iter().filter(|one| !own.add.contains(one)).cloned().collect::<Vec<_>>());
 }
 
 impl Route {
@@ -79,8 +43,8 @@ impl Route {
             pattern,
             place: directive.place.clone(),
             settings: Settings::default(),
-            request: Headers::default(),
-            response: Headers::default(),
+            request: Fields::default(),
+            response: Fields::default(),
             root: None,
         }
     }
@@ -88,9 +52,7 @@ impl Route {
     /// Whether it has nothing but files, as a path without a route has.
     pub fn is_plain(&self) -> bool {
         let (request, response) = (&self.request, &self.response);
-        let changes = [request, response]
-            .iter()
-            .any(|it| !(it.set.is_empty() && it.add.is_empty() && it.remove.is_empty() && it.client.is_empty()));
+        let changes = !request.is_empty() || !response.is_empty();
         self.pattern == Pattern::All && self.settings.is_only(&["files"]) && self.settings.has("files") && !changes
     }
 
@@ -99,9 +61,9 @@ impl Route {
         settings.extend(&self.settings);
         // What never reaches an origin has no request to change.
         if self.settings.has("upstream") || self.settings.has("files") {
-            self.request.settings("request-headers", &mut settings);
+            self.request.write("request-headers", &mut settings);
         }
-        self.response.settings("response-headers", &mut settings);
+        self.response.write("response-headers", &mut settings);
         let mut section = Section { settings, ..Section::new("[[site.route]]") };
         section.comment.push(from(&self.place));
         if let Pattern::Prefix(path) = &self.pattern
@@ -118,13 +80,13 @@ pub struct Addition<'a> {
     pub directive: &'a Directive,
     pub paths: Vec<Pattern>,
     pub settings: Settings,
-    pub request: Headers,
-    pub response: Headers,
+    pub request: Fields,
+    pub response: Fields,
 }
 
 impl<'a> Addition<'a> {
     pub fn new(directive: &'a Directive, paths: Vec<Pattern>) -> Self {
-        let (request, response) = (Headers::default(), Headers::default());
+        let (request, response) = (Fields::default(), Fields::default());
         Self { directive, paths, settings: Settings::default(), request, response }
     }
 
@@ -135,8 +97,8 @@ impl<'a> Addition<'a> {
                 route.settings.write(name, value.to_owned(), None);
             }
         }
-        route.request.with(&self.request);
-        route.response.with(&self.response);
+        extend(&mut route.request, &self.request);
+        extend(&mut route.response, &self.response);
     }
 }
 

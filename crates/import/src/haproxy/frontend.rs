@@ -180,7 +180,10 @@ impl<'a> Translation<'a> {
             settings.set("admitted", false);
         }
         let mut fields = front.of_requests.clone();
-        fields.extend(&own.of_requests);
+        own.of_requests.set.iter().for_each(|(name, value)| fields.set(name, value));
+        fields.add.extend(own.of_requests.add.iter().cloned());
+        fields.remove.extend(own.of_requests.remove.iter().cloned());
+        fields.client.extend(own.of_requests.client.iter().cloned());
         fields.write("request-headers", &mut settings);
         own.of_responses.write("response-headers", &mut settings);
         let of_all = own.limit.as_ref().map(|limit| (line.when.clone(), limit.value(), line.directive));

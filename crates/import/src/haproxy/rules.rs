@@ -1,7 +1,5 @@
 //! `http-request`, `http-response`, `redirect`: what is done with a request.
 
-use toml_edit::Value;
-
 use super::{
     acl::{Acls, When, condition, split},
     maps::Map,
@@ -10,7 +8,8 @@ use super::{
     values,
 };
 use crate::{
-    draft::{Settings, list, table},
+    draft::{Settings, list},
+    fields::Fields,
     syntax::Directive,
 };
 
@@ -46,45 +45,6 @@ pub(super) struct Lines<'a> {
     pub is_partly_sent_to_tls: bool,
 }
 
-/// Fields that are replaced, added and removed.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Fields {
-    /// Not of responses.
-    are_of_requests: bool,
-    set: Vec<(String, String)>,
-    add: Vec<(String, String)>,
-    remove: Vec<String>,
-    /// Fields that get the address of the client.
-    client: Vec<String>,
-}
-
-impl Fields {
-    pub(super) fn extend(&mut self, other: &Self) {
-        self.set.extend(other.set.iter().cloned());
-        self.add.extend(other.add.iter().cloned());
-        self.remove.extend(other.remove.iter().cloned());
-        self.client.extend(other.client.iter().cloned());
-    }
-
-    /// `name`: `request-headers` or `response-headers`.
-    pub(super) fn write(&self, name: &str, settings: &mut Settings) {
-        let pairs =
-            |all: &[(String, String)]| table(all.iter().map(|(name, value)| (name, Value::from(value.as_str()))));
-        if !self.remove.is_empty() {
-            settings.set(&format!("{name}.remove"), list(&self.remove));
-        }
-        if !self.set.is_empty() {
-            settings.set(&format!("{name}.set"), pairs(&self.set));
-        }
-        if !self.add.is_empty() {
-            settings.set(&format!("{name}.add"), pairs(&self.add));
-        }
-        if !self.client.is_empty() {
-            settings.set(&format!("{name}.client"), list(&self.client));
-        }
-    }
-}
-
 impl<'a> Lines<'a> {
     /// Adds a limit for these requests.
     /// Returns whether one of two limits for the same requests is lost: there is one, the lower.
@@ -117,7 +77,6 @@ impl<'a> Translation<'a> {
     /// The lines of a frontend or a backend, in the order in which they count.
     pub(super) fn lines(&mut self, proxy: &Proxy<'a>) -> Lines<'a> {
         let mut found = Lines::default();
-        found.of_requests.are_of_requests = true;
         let acls = Acls::of(proxy.section, self.files);
         let named = |names: &'static [&'static str]| {
             let inner: &'a [Directive] = proxy.section.inner();
@@ -129,7 +88,7 @@ impl<'a> Translation<'a> {
         for line in named(&["http-response", "rspadd", "reqadd"]) {
             let (action, words) = split(&line.args);
             match words.is_empty() {
-                true if self.field(line, action, &mut found.of_responses) => {}
+                true if self.field(line, action, &mut found.of_responses, false) => {}
                 true => {}
                 false => self.leave(line, "fields of responses are the same for all requests of a route"),
             }
@@ -238,7 +197,7 @@ impl<'a> Translation<'a> {
         let settings = match name {
             "set-header" | "add-header" | "del-header" if is_http => {
                 if words.is_empty() {
-                    self.field(line, action, &mut found.of_requests);
+                    self.field(line, action, &mut found.of_requests, true);
                 } else if !is_of_scheme(action, words, acls) {
                     self.leave(line, "fields of requests are the same for all requests of a route");
                 }
@@ -346,17 +305,20 @@ impl<'a> Translation<'a> {
     }
 
     /// A field of all requests or responses.
-    fn field(&mut self, line: &Directive, action: &[String], fields: &mut Fields) -> bool {
+    fn field(&mut self, line: &Directive, action: &[String], fields: &mut Fields, of_requests: bool) -> bool {
         let (name, value) = (action.get(1).map_or("", String::as_str), action.get(2).map_or("", String::as_str));
         match action.first().map_or("", String::as_str) {
             "set-header" | "add-header" if is_written_anyway(name, value) => {}
             // Fields of a client are not believed, and Serpent writes its own.
-            "del-header" if is_about_client(name) && fields.are_of_requests => {}
-            "set-header" if is_client(value) && fields.are_of_requests => fields.client.push(name.to_owned()),
+            "del-header" if is_about_client(name) && of_requests => {}
+            "set-header" if is_client(value) && of_requests => fields.client.push(name.to_owned()),
             "set-header" | "add-header" if values::has_variable(value) || value.contains('%') => {
                 self.leave(line, "the value of a field has no variables");
             }
-            "set-header" => fields.set.push((name.to_owned(), value.to_owned())),
+            "set-header" => fields.set(name, value),
+            "add-header" if fields.add.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) => {
+                self.leave(line, "a route adds one field of a name");
+            }
             "add-header" => fields.add.push((name.to_owned(), value.to_owned())),
             // The name of the server is taken out anyway.
             "del-header" if name.eq_ignore_ascii_case("server") => {}

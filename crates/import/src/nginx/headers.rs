@@ -1,7 +1,5 @@
 //! Fields of requests and responses: `proxy_set_header`, `add_header`.
 
-use toml_edit::Value;
-
 use super::{
     forward_auth::is_copied,
     freshness::kept_for,
@@ -10,47 +8,14 @@ use super::{
     values,
 };
 use crate::{
-    draft::{Section, Settings, list, table},
+    draft::{Section, Settings},
+    fields::Fields,
     syntax::Directive,
 };
 
-/// Fields of responses.
-#[derive(Default)]
-pub(super) struct Fields<'a> {
-    set: Vec<(&'a str, Value)>,
-    remove: Vec<&'a str>,
-}
-
-impl<'a> Fields<'a> {
-    pub(super) fn is_empty(&self) -> bool {
-        self.set.is_empty() && self.remove.is_empty()
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.set.iter().any(|(other, _)| other.eq_ignore_ascii_case(name))
-    }
-
-    /// Sets a field that is not there.
-    pub(super) fn or_set(&mut self, name: &'a str, value: &str) {
-        if !self.has(name) {
-            self.set.push((name, value.into()));
-        }
-    }
-
-    pub(super) fn write(self, settings: &mut Settings) {
-        if !self.remove.is_empty() {
-            settings.set("response-headers.remove", list(self.remove));
-        }
-        if !self.set.is_empty() {
-            settings.set("response-headers.set", table(self.set));
-        }
-    }
-}
-
 impl<'a> Translation<'a> {
     pub(super) fn request_headers(&mut self, levels: &[&'a [Directive]], settings: &mut Settings) {
-        let mut set: Vec<(&str, Value)> = Vec::new();
-        let (mut remove, mut client) = (Vec::new(), Vec::new());
+        let mut fields = Fields::default();
         for header in in_force(levels, "proxy_set_header") {
             let (name, value) = (header.arg(0), header.arg(1));
             match (name.to_ascii_lowercase().as_str(), value) {
@@ -80,37 +45,24 @@ impl<'a> Translation<'a> {
                     );
                 }
                 _ if is_copied(header, levels) => {}
-                (_, "$remote_addr") => client.push(name),
+                (_, "$remote_addr") => fields.client.push(name.to_owned()),
                 // As the client has sent it.
                 (field, value) if value.strip_prefix("$http_") == Some(field.replace('-', "_").as_str()) => {}
-                (_, "") => remove.push(name),
+                (_, "") => fields.remove.push(name.to_owned()),
                 (_, value) if values::has_variable(value) => {
                     self.leave(header, "the value of a field has no variables")
                 }
-                (_, value) => set.push((name, value.into())),
+                (_, value) => fields.set(name, value),
             }
         }
         // nginx names its server, and Serpent the host that the client asked for.
         settings.set("keep-host", false);
-        if !remove.is_empty() {
-            settings.set("request-headers.remove", list(remove));
-        }
-        if !set.is_empty() {
-            settings.set("request-headers.set", table(set));
-        }
-        if !client.is_empty() {
-            settings.set("request-headers.client", list(client));
-        }
+        fields.write("request-headers", settings);
     }
 
     /// `add_header` that is in force, as fields of the response. `has_words`: `expires` has taken `Cache-Control`. `is_error`: the
     /// response is an error, which has the fields with `always` only.
-    pub(super) fn response_headers(
-        &mut self,
-        levels: &[&'a [Directive]],
-        has_words: bool,
-        is_error: bool,
-    ) -> Fields<'a> {
+    pub(super) fn response_headers(&mut self, levels: &[&'a [Directive]], has_words: bool, is_error: bool) -> Fields {
         let mut fields = Fields::default();
         for header in in_force(levels, "add_header") {
             let (name, value) = (header.arg(0), header.arg(1));
@@ -118,15 +70,15 @@ impl<'a> Translation<'a> {
             if is_elsewhere || is_error && header.arg(2) != "always" {
                 continue;
             }
-            match fields.has(name) {
+            match fields.sets(name) {
                 // Without a value these two go, and others are not added.
                 _ if value.is_empty() && ["etag", "last-modified"].contains(&name.to_ascii_lowercase().as_str()) => {
-                    fields.remove.push(name);
+                    fields.remove.push(name.to_owned());
                 }
                 _ if value.is_empty() => {}
                 true => self.leave(header, "a second field of this name: write it with `response-headers.add`"),
                 false if values::has_variable(value) => self.leave(header, "the value of a field has no variables"),
-                false => fields.or_set(name, value),
+                false => fields.set(name, value),
             }
         }
         fields
@@ -140,7 +92,8 @@ impl<'a> Translation<'a> {
             if status.is_none() && !settings.has("redirect") || settings.has_any("response-headers") {
                 continue;
             }
-            self.response_headers(levels, false, status.is_some_and(|status| status >= 400)).write(settings);
+            self.response_headers(levels, false, status.is_some_and(|status| status >= 400))
+                .write("response-headers", settings);
         }
     }
 

@@ -406,10 +406,10 @@ impl<'a> Translation<'a> {
         let mut headers = self.response_headers(levels, has_words, is_error);
         // What `mime.types` has in front of everything says nothing of a text that stands here.
         let own_type = one_in_force(levels, "default_type").filter(|it| it.arg(0) != "application/octet-stream");
-        if let Some(own_type) = own_type.filter(|_| settings.has("respond-body")) {
-            headers.or_set("Content-Type", own_type.arg(0));
+        if let Some(own_type) = own_type.filter(|_| settings.has("respond-body") && !headers.sets("Content-Type")) {
+            headers.set("Content-Type", own_type.arg(0));
         }
-        headers.write(&mut settings);
+        headers.write("response-headers", &mut settings);
         let mut section = Section { settings, ..Section::new("[[site.route]]") };
         section.comment.push(from(&directive.place));
         let prefix = pattern.prefix().filter(|path| !path.ends_with('/')).map(str::to_owned);

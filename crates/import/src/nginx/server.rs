@@ -3,7 +3,6 @@
 use super::{
     clients,
     guards::{is_guard, is_translated_guard},
-    headers::Fields,
     listen::{self, Listen, Others},
     location::{Location, Pattern},
     state::{INHERITED, Translation, in_force, one_in_force},
@@ -11,6 +10,7 @@ use super::{
 };
 use crate::{
     draft::{Section, Settings, from, list, table},
+    fields::Fields,
     syntax::Directive,
 };
 
@@ -389,14 +389,14 @@ impl<'a> Translation<'a> {
         &mut self,
         server: &'a Directive,
         levels: &[&'a [Directive]],
-        headers: Fields<'a>,
+        headers: Fields,
     ) -> Option<(Pattern, Section)> {
         let mut section = Section::new("[[site.route]]");
         section.comment.push(from(&server.place));
         section.settings.set("path", "/");
         section.settings.set("files", true);
         self.instead_of_files(levels, &mut section.settings);
-        headers.write(&mut section.settings);
+        headers.write("response-headers", &mut section.settings);
         let told = !section.settings.is_only(&["path", "files"]);
         told.then(|| (Pattern::Prefix("/".to_owned()), section))
     }

@@ -21,7 +21,7 @@ pub(super) async fn answer(
 ) -> Result<Response<AnswerBody>, Failure> {
     let parts = &mut *request.parts;
     let config = &routed.route.config;
-    config.request_headers.apply(&mut parts.headers);
+    config.request_headers.apply_to_request(&mut parts.headers, request.verdict.client);
     let files = snapshot.sites.files(request.site).ok_or(StatusCode::NOT_FOUND)?;
     // No route has handed it on, and its text is for nobody.
     if snapshot.sites.is_script(request.site, routed.target.decoded()) {

@@ -35,6 +35,9 @@ pub struct Pacing {
     /// How much further ahead a grant is given at the time that was announced for it, if bytes without a grant went out
     /// meanwhile.
     pub slack_ns: u64,
+    /// How much earlier than announced a grant is given that is shorter than a chunk, in percent of the time by which it is
+    /// shorter. It counts when the driver comes for another reason: a response begins or ends.
+    pub early_percent: u64,
     /// Payload of one grant.
     pub chunk: Chunk,
 }
@@ -42,7 +45,8 @@ pub struct Pacing {
 /// Payload of one grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk {
-    /// The bytes that the link carries in 350 us, in whole segments, at least two and at most 1 MiB.
+    /// The bytes that the link carries in 350 us, in whole segments, at most 1 MiB; at least two segments, or three where the
+    /// link carries these in 4 ms. Half a chunk more, if nothing is left then.
     ByRate,
     /// As much, or more where a typical response is large: a third of one, as far as the link carries that in 4 ms, or a
     /// twelfth of one.
@@ -53,11 +57,11 @@ pub enum Chunk {
 
 impl Pacing {
     /// The pacing of the server.
-    pub const SERVER: Self = Self { ahead_ns: 500_000, slack_ns: 200_000, chunk: Chunk::BySizes };
+    pub const SERVER: Self = Self { ahead_ns: 500_000, slack_ns: 200_000, early_percent: 150, chunk: Chunk::BySizes };
     /// The pacing of the theory: grants are given when the link is free, for all bytes asked for. The driver
     /// takes back unsent bytes when a job with precedence comes ([`crate::Uplink::handle_unused`]), so
     /// service is preemptive to the byte.
-    pub const EXACT: Self = Self { ahead_ns: 0, slack_ns: 0, chunk: Chunk::Bytes(u64::MAX) };
+    pub const EXACT: Self = Self { ahead_ns: 0, slack_ns: 0, early_percent: 0, chunk: Chunk::Bytes(u64::MAX) };
 }
 
 impl Link {
@@ -111,19 +115,32 @@ impl Link {
         };
     }
 
-    /// Whether more may be sent now.
-    pub fn has_room(&self, now: Instant) -> bool {
-        self.rate.is_none() || self.free_at.ns_since(now) <= self.ahead_ns
+    /// Whether a driver that comes now, for whatever reason, may send these payload bytes.
+    pub fn has_room(&self, now: Instant, bytes: u64) -> bool {
+        let Some(rate) = self.rate else { return true };
+        let shorter_bytes = self.chunk_bytes.saturating_sub(bytes);
+        let early_ns = rate.ns_for(shorter_bytes).saturating_mul(self.pacing.early_percent) / 100;
+        self.free_at.ns_since(now) <= self.ahead_ns.saturating_add(early_ns)
     }
 
-    /// When more may be sent.
+    /// When more may be sent, whatever its size.
     pub fn room_at(&self) -> Instant {
         Instant::from_ns(self.free_at.as_ns().saturating_sub(self.ahead_ns))
     }
 
-    /// Payload of one grant.
+    /// Payload of one grant, as a rule.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes
+    }
+
+    /// Payload of a grant to a job that wants so much. A short rest goes with the chunk before it: it would cost a wake-up of
+    /// the driver, and few jobs could overtake it.
+    pub fn grant_bytes(&self, wanted_bytes: u64) -> u64 {
+        let rest_bytes = match self.pacing.chunk {
+            Chunk::ByRate | Chunk::BySizes => self.chunk_bytes / 2,
+            Chunk::Bytes(_) => 0,
+        };
+        if wanted_bytes <= self.chunk_bytes.saturating_add(rest_bytes) { wanted_bytes } else { self.chunk_bytes }
     }
 
     /// Records granted bytes, counted as on the wire.
@@ -196,15 +213,16 @@ const PART_OF_TYPICAL: u64 = 3;
 const SHORT_NS: u64 = 4_000_000;
 const SMALL_PART_OF_TYPICAL: u64 = 12;
 
-/// Payload of one grant where a typical response has so many bytes: at least two segments (one delayed acknowledgement),
-/// and always whole segments.
+/// Payload of one grant where a typical response has so many bytes: at least two segments (one delayed acknowledgement), or
+/// three where they are short, and always whole segments.
 pub(crate) fn chunk_bytes(rate: Rate, typical_bytes: u64) -> u32 {
     let segment_bytes = u64::from(SEGMENT_BYTES);
     let within_bytes = (typical_bytes / PART_OF_TYPICAL).min(rate.bytes_in(SHORT_NS));
     let part_bytes = within_bytes.max(typical_bytes / SMALL_PART_OF_TYPICAL);
     let segments = (rate.bytes_in(CHUNK_NS) / segment_bytes).max((part_bytes + segment_bytes / 2) / segment_bytes);
     let most = u64::from(CHUNK_MAX_BYTES / SEGMENT_BYTES);
-    SEGMENT_BYTES * segments.clamp(2, most) as u32
+    let least = if rate.bytes_in(SHORT_NS) >= 3 * segment_bytes { 3 } else { 2 };
+    SEGMENT_BYTES * segments.clamp(least, most) as u32
 }
 
 #[cfg(test)]
@@ -219,7 +237,8 @@ mod tests {
 
     #[test]
     fn the_chunk_follows_the_rate() {
-        assert_eq!(chunk_bytes(rate("10mbit"), 0), 2 * 1448);
+        assert_eq!(chunk_bytes(rate("8mbit"), 0), 2 * 1448);
+        assert_eq!(chunk_bytes(rate("10mbit"), 0), 3 * 1448, "4 ms");
         assert_eq!(chunk_bytes(rate("100mbit"), 0), 3 * 1448);
         assert_eq!(chunk_bytes(rate("1gbit"), 0), 30 * 1448);
         assert_eq!(chunk_bytes(Rate::MAX, 0), (1 << 20) / 1448 * 1448);
@@ -229,7 +248,7 @@ mod tests {
     #[test]
     fn where_responses_are_large_the_chunk_is_larger() {
         let segments = |link, typical_bytes| chunk_bytes(rate(link), typical_bytes) / 1448;
-        assert_eq!(segments("10mbit", 3_000), 2);
+        assert_eq!(segments("10mbit", 3_000), 3);
         assert_eq!(segments("100mbit", 45_000), 10, "a third");
         assert_eq!(segments("10mbit", 15_000), 3, "4 ms");
         assert_eq!(segments("10mbit", 100_000), 6, "a twelfth");
@@ -243,11 +262,35 @@ mod tests {
     }
 
     #[test]
+    fn a_short_rest_goes_with_the_chunk_before_it() {
+        let link = Link::new(Some(rate("10mbit")), Pacing::SERVER);
+        assert_eq!(link.chunk_bytes(), 4_344);
+        assert_eq!([4_344, 6_516, 6_517].map(|wanted_bytes| link.grant_bytes(wanted_bytes)), [4_344, 6_516, 4_344]);
+        let fixed = Link::new(Some(rate("10mbit")), Pacing { chunk: Chunk::Bytes(4_344), ..Pacing::SERVER });
+        assert_eq!(fixed.grant_bytes(4_345), 4_344);
+    }
+
+    #[test]
+    fn a_short_grant_needs_less_room() {
+        let mut link = Link::new(Some(rate("10mbit")), Pacing::SERVER);
+        let ns = |bytes| rate("10mbit").ns_for(bytes);
+        link.charge(Instant::ORIGIN, 10_000);
+        let from = |bytes| Instant::from_ns(ns(10_000) - link.ahead_ns - ns(link.chunk_bytes() - bytes) * 3 / 2);
+        for bytes in [1_000, 3_000, 4_344] {
+            assert!(
+                link.has_room(from(bytes), bytes) && !link.has_room(Instant::from_ns(from(bytes).as_ns() - 1), bytes)
+            );
+        }
+        assert_eq!(from(4_344), link.room_at());
+        assert!(!link.has_room(Instant::from_ns(link.room_at().as_ns() - 1), u64::MAX));
+    }
+
+    #[test]
     fn an_idle_link_saves_nothing_up() {
         let mut link = Link::new(Some(rate("10mbit")), Pacing::SERVER);
         let late = Instant::from_ns(1000 * MS);
         link.charge(late, 12_500);
-        assert!(!link.has_room(late));
+        assert!(!link.has_room(late, u64::MAX));
         assert_eq!(link.room_at().ns_since(late), 10 * MS - link.ahead_ns);
     }
 
@@ -256,7 +299,7 @@ mod tests {
         let mut link = Link::new(Some(rate("10mbit")), Pacing::SERVER);
         link.charge(Instant::ORIGIN, 12_500);
         link.refund(12_500);
-        assert!(link.has_room(Instant::ORIGIN));
+        assert!(link.has_room(Instant::ORIGIN, u64::MAX));
         assert_eq!(link.charged_bytes(), 0);
     }
 
@@ -318,17 +361,17 @@ mod tests {
         }
         assert_eq!(link.room_at().as_ns(), 8_001, "each byte is rounded up");
         link.set_free_at(Instant::from_ns(8_000));
-        assert!(link.has_room(Instant::from_ns(8_000)) && !link.has_room(Instant::from_ns(7_999)));
+        assert!(link.has_room(Instant::from_ns(8_000), 1) && !link.has_room(Instant::from_ns(7_999), 1));
         let mut unlimited = Link::new(None, Pacing::EXACT);
         unlimited.set_free_at(Instant::from_ns(8_000));
-        assert!(unlimited.has_room(Instant::ORIGIN));
+        assert!(unlimited.has_room(Instant::ORIGIN, 1));
     }
 
     #[test]
     fn without_a_rate_there_is_always_room() {
         let mut link = Link::new(None, Pacing::SERVER);
         link.charge(Instant::ORIGIN, u64::MAX / 2);
-        assert!(link.has_room(Instant::ORIGIN));
+        assert!(link.has_room(Instant::ORIGIN, u64::MAX));
     }
 
     #[test]
@@ -338,6 +381,6 @@ mod tests {
         link.set_rate(now, None);
         assert_eq!(link.room_at(), Instant::ORIGIN, "whatever the clock says, there is room");
         link.set_rate(now, Some(rate("1gbit")));
-        assert!(link.has_room(now), "1000 s of queue at 8 kbit/s must not come back");
+        assert!(link.has_room(now, u64::MAX), "1000 s of queue at 8 kbit/s must not come back");
     }
 }

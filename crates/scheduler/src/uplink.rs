@@ -230,7 +230,7 @@ impl Uplink {
             it.share_tag_bytes = it.share_tag_bytes.max(self.queues[class].share_tag_bytes);
         }
         self.groups.handle_turn(&mut self.jobs, job);
-        let alone = self.waiting == 0 && self.link.has_room(now);
+        let alone = self.waiting == 0 && self.link.has_room(now, bytes);
         if alone && self.classes.is_none() && !self.groups.owes(&self.jobs, job) {
             return Some(self.grant(now, job, (job, bytes), Reason::Alone, None));
         }
@@ -325,7 +325,7 @@ impl Uplink {
 
     /// Returns the next grant. Ask until `None`.
     pub fn poll_grant(&mut self, now: Instant) -> Option<Grant> {
-        if self.poll_timeout().is_none_or(|due| now < due) {
+        if now < self.poll_timeout()? && !self.may_be_early(now) {
             return None;
         }
         self.advance(now);
@@ -357,6 +357,19 @@ impl Uplink {
         Some(if (earliest..=latest).contains(&self.due) { self.due } else { latest })
     }
 
+    /// Whether the next grant may be given before it is due: see [`crate::Pacing::early_percent`].
+    fn may_be_early(&self, now: Instant) -> bool {
+        let first = |queue: &ClassQueue| {
+            let &(_, place) = queue.places.first()?;
+            let (job, most_bytes) = self.groups.beneficiary(&self.jobs, place);
+            Some(self.jobs[job.index()].waiting?.wanted_bytes.min(most_bytes))
+        };
+        // The share has not chosen yet between the first ones.
+        let largest_bytes = self.queues.iter().filter_map(first).max();
+        largest_bytes.is_some_and(|bytes| self.link.has_room(now, bytes))
+            && self.class_may_go_at().is_some_and(|at| at <= now)
+    }
+
     /// When the share lets a class with a waiting job go; `None` while no job waits.
     fn class_may_go_at(&self) -> Option<Instant> {
         let waiting = self.queues.iter().enumerate().filter(|(_, queue)| queue.waiting > 0);
@@ -377,7 +390,7 @@ impl Uplink {
         share: Option<share::Reason>,
     ) -> Grant {
         let (class, link) = (self.class_of(job), self.link_properties());
-        let bytes = wanted_bytes.min(self.link.chunk_bytes());
+        let bytes = self.link.grant_bytes(wanted_bytes);
         let it = &mut self.jobs[job.index()];
         let wire_bytes = self.settings.wire_bytes(&it.path, bytes);
         self.link.charge(now, wire_bytes);
@@ -414,7 +427,7 @@ impl Uplink {
             let (job, most_bytes) = groups.beneficiary(jobs, place);
             let it = &jobs[job.index()];
             let wanted_bytes = it.waiting.map_or(0, |waiting| waiting.wanted_bytes.min(most_bytes));
-            let cost = settings.wire_bytes(&it.path, wanted_bytes.min(link.chunk_bytes()));
+            let cost = settings.wire_bytes(&it.path, link.grant_bytes(wanted_bytes));
             let deadline = classes.deadline(class.index(), jobs[place.index()].arrived);
             contenders.push(Contender { cost, deadline, late: rank.late, ..Contender::new(class) });
         }
@@ -519,7 +532,7 @@ impl Uplink {
         }
     }
 
-    /// Payload of one grant.
+    /// Payload of one grant, as a rule; a short rest goes with the last one.
     pub fn chunk_bytes(&self) -> u64 {
         self.link.chunk_bytes()
     }

@@ -8,8 +8,8 @@
 //!
 //! A line for each condition and each way to know the rate: the mean response time over that of exact SRPT on the bare
 //! link, the 99th percentile of responses up to 2 KB, the part of the link that was used while responses waited for
-//! leave, the time of the largest response over that of fair sharing, and how long it took until the rate stayed within
-//! 3 % of the truth, from the start and after each change of the link.
+//! leave, the time of the largest response over that of fair sharing, how long it took until the rate stayed within 3 % of
+//! the truth, from the start and after each change of the link, and how often the pacer's timer had to ring.
 
 use std::process::ExitCode;
 
@@ -52,8 +52,10 @@ fn main() -> ExitCode {
         }
     }
     let (conditions, ways) = if is_auto { (auto_conditions(), &WAYS_AUTO[..]) } else { (conditions(), &WAYS[..]) };
-    println!("| condition | rate | mean / ideal | small p99 ms | use while busy | largest / fair | s to follow |");
-    println!("|---|---|---|---|---|---|---|");
+    println!(
+        "| condition | rate | mean / ideal | small p99 ms | use while busy | largest / fair | s to follow | rings a response |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
     for (number, condition) in (1..).zip(conditions) {
         if wanted.is_empty() || wanted.contains(&number) {
             for &seed in &seeds {
@@ -257,7 +259,7 @@ impl Condition {
         let largest = largest.expect("some requests");
         let fair_ns = ideal::ps(&requests, &left, &wire)[largest];
         println!(
-            "| {number}. {}, seed {seed}, ideal {:.2} ms | | | | | | |",
+            "| {number}. {}, seed {seed}, ideal {:.2} ms | | | | | | | |",
             self.name,
             ideal_ns / counted as f64 / 1e6
         );
@@ -307,12 +309,13 @@ impl Condition {
             });
             small_ms.sort_by(f64::total_cmp);
             println!(
-                "| | {name} | {:.3} | {:.2} | {:.3} | {:.2} | {} |",
+                "| | {name} | {:.3} | {:.2} | {:.3} | {:.2} | {} | {:.2} |",
                 sum_ns as f64 / ideal_ns,
                 small_ms.get(small_ms.len() * 99 / 100).copied().unwrap_or(f64::NAN),
                 model.used_bytes / model.could_bytes,
                 largest_ns as f64 / fair_ns,
                 if matches!(known, Known::Fixed(_)) { String::new() } else { model.followed(self) },
+                model.model.stats().rings as f64 / requests.len() as f64,
             );
         }
     }

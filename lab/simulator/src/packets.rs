@@ -108,10 +108,18 @@ impl Model for Packets {
 }
 
 impl Packets {
+    fn granted(&self) -> u64 {
+        self.gate.as_ref().map_or(0, |gate| gate.uplink.stats().grants)
+    }
+
     fn happen(&mut self, event: Event) {
         match event {
             Event::Link => self.leave(),
-            Event::Gate => self.turn(),
+            Event::Gate => {
+                let before = self.granted();
+                self.turn();
+                self.stats.rings += u64::from(self.granted() > before);
+            }
             Event::Other => self.take_other(),
             Event::Syn(id) => self.answer_syn(id),
             Event::SynTimeout(id) => self.ask_again(id),

@@ -216,11 +216,11 @@ fn the_guard_counts_what_is_left_in_wire_bytes() {
 
 #[test]
 fn what_was_written_of_a_grant_keeps_its_segments() {
-    for written in [0, 1, 1447, 1448, 1449, 2895, 2896] {
+    for written in [0, 1, 1447, 1448, 1449, 2895, 2896, 4344] {
         let mut uplink = uplink(Order::Srpt);
         let job = uplink.handle_started(ms(0), Size::Known(1_000_000), Path::UNKNOWN);
         let grant = uplink.handle_wants(ms(0), job, 1_000_000).unwrap();
-        assert_eq!(grant.bytes, 2896);
+        assert_eq!(grant.bytes, 4344);
         // Handed back in two calls, and then more than there is.
         let unused = grant.bytes - written;
         uplink.handle_unused(job, unused / 2);
@@ -289,7 +289,7 @@ fn jobs(grants: &[Grant]) -> Vec<JobId> {
 fn the_share_picks_the_class_and_the_order_the_job_within_it() {
     let mut uplink = shared(Order::Srpt, share(Policy::Strict, &[1, 1]));
     let [large, small] = [2_500, 1_000].map(|bytes| waiting_of(&mut uplink, ms(0), 1, bytes));
-    let [first, last] = [1_500, 2_900].map(|bytes| waiting_of(&mut uplink, ms(1), 0, bytes));
+    let [first, last] = [1_500, 10_000].map(|bytes| waiting_of(&mut uplink, ms(1), 0, bytes));
     // A class number that does not exist counts as the last class.
     let other = waiting_of(&mut uplink, ms(1), 7, 10);
     assert!(uplink.precedence(last) < uplink.precedence(other));
@@ -306,7 +306,7 @@ fn the_share_picks_the_class_and_the_order_the_job_within_it() {
             (Reason::Alone, share::Reason::Alone),
         ]
     );
-    assert_eq!(uplink.class_stats(ClassId(0)).charged_bytes, 1_500 + 2 * 66 + 2_896 + 2 * 66);
+    assert_eq!(uplink.class_stats(ClassId(0)).charged_bytes, 1_500 + 2 * 66 + 4_344 + 3 * 66);
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn what_a_class_hands_back_is_its_own_again() {
         for _ in 0..400 {
             let now = uplink.poll_timeout().unwrap();
             let grant = uplink.poll_grant(now).unwrap();
-            let unused = if grant.job == gives_back { grant.bytes / 2 } else { 0 };
+            let unused = if grant.job == gives_back { grant.bytes - 1448 } else { 0 };
             uplink.handle_unused(grant.job, unused);
             had[usize::from(grant.job == other)] += grant.bytes - unused;
             uplink.handle_wants(now, grant.job, 1 << 20);
@@ -498,10 +498,10 @@ fn what_is_handed_back_makes_room_in_the_part_that_it_was_charged_to() {
 fn a_grant_is_due_when_it_was_announced_though_a_few_bytes_without_one_went_out() {
     let mut uplink = uplink(Order::Srpt);
     let film = uplink.handle_started(ms(0), Size::Known(1 << 20), Path::UNKNOWN);
-    let page = uplink.handle_started(ms(0), Size::Known(2_000), Path::UNKNOWN);
+    let page = uplink.handle_started(ms(0), Size::Known(5_000), Path::UNKNOWN);
     assert!(uplink.handle_wants(ms(0), film, 1 << 20).is_some());
     assert_eq!(uplink.poll_timeout(), None, "no job waits");
-    assert_eq!(uplink.handle_wants(ms(0), page, 2_000), None);
+    assert_eq!(uplink.handle_wants(ms(0), page, 5_000), None);
     let (slack_ns, due) = (uplink.settings().pacing.slack_ns, uplink.poll_timeout().unwrap());
     assert_eq!(due, uplink.room_at());
     let few_bytes = rate("10mbit").bytes_in(slack_ns);
@@ -518,4 +518,20 @@ fn a_grant_is_due_when_it_was_announced_though_a_few_bytes_without_one_went_out(
     let at = uplink.poll_timeout().unwrap();
     assert!(uplink.poll_grant(at).is_some());
     assert!(uplink.poll_grant(at).is_none());
+}
+
+#[test]
+fn a_short_grant_is_given_early_when_the_driver_comes_and_a_whole_chunk_is_not() {
+    let mut uplink = uplink(Order::Srpt);
+    let film = uplink.handle_started(ms(0), Size::Known(1 << 20), Path::UNKNOWN);
+    assert!(uplink.handle_wants(ms(0), film, 1 << 20).is_some());
+    assert_eq!(uplink.handle_wants(ms(0), film, 1 << 19), None);
+    let due = uplink.poll_timeout().unwrap();
+    let soon = Instant::from_ns(due.as_ns() - 1_000_000);
+    assert_eq!(uplink.poll_grant(soon), None);
+    let page = uplink.handle_started(soon, Size::Known(1_000), Path::UNKNOWN);
+    assert_eq!(uplink.handle_wants(soon, page, 1_000), None, "another job waits");
+    assert_eq!(uplink.poll_timeout(), Some(due), "the driver need not come for that");
+    assert_eq!(uplink.poll_grant(soon).map(|grant| (grant.job, grant.bytes)), Some((page, 1_000)));
+    assert_eq!(uplink.poll_grant(soon), None, "the film waits");
 }

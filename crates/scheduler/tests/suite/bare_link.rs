@@ -55,19 +55,24 @@ pub struct Served {
     pub decided_ns: u64,
 }
 
-/// The pacing of the server, with grants of one size: the promises are stated in these.
+/// The pacing of the server, with chunks of one size: the promises are stated in these.
 pub const PACING: Pacing = Pacing { chunk: Chunk::ByRate, ..Pacing::SERVER };
 
-/// The longest time for which a new job can find the link taken: a chunk decided just before, which begins as
-/// far ahead as the uplink decides.
+/// The longest time for which a new job can find the link taken: the longest grant decided just before, which begins as
+/// far ahead as the uplink decides. Shorter grants are given earlier, and end no later than that.
 pub fn taken_ns(settings: &Settings) -> u64 {
-    ahead_ns(settings) + chunk_ns(settings)
+    ahead_ns(settings) + grant_ns(settings)
 }
 
-/// Time that a chunk takes on the link.
-pub fn chunk_ns(settings: &Settings) -> u64 {
-    let uplink = Uplink::new(*settings);
-    settings.rate.expect("a bare link has a rate").ns_for(uplink.wire_bytes(uplink.chunk_bytes()))
+/// Payload of the longest grant: a chunk, and a rest of half a chunk.
+pub fn grant_bytes(settings: &Settings) -> u64 {
+    Uplink::new(*settings).chunk_bytes() * 3 / 2
+}
+
+/// Time that the longest grant takes on the link.
+pub fn grant_ns(settings: &Settings) -> u64 {
+    let bytes = Uplink::new(*settings).wire_bytes(grant_bytes(settings));
+    settings.rate.expect("a bare link has a rate").ns_for(bytes)
 }
 
 /// How far ahead of the link the uplink decides, found by asking an uplink with a second of work.

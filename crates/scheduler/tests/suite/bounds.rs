@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serpent_scheduler::{Order, Path, Rate, Uplink, uplink::Settings};
 
 use crate::{
-    bare_link::{Arrival, PACING, Run, ahead_ns, chunk_ns, run, taken_ns},
+    bare_link::{Arrival, PACING, Run, ahead_ns, grant_bytes, grant_ns, run, taken_ns},
     sharing,
 };
 
@@ -129,26 +129,26 @@ proptest! {
     ///
     /// When a job has had its last chunk, number k, every other job has had k or k - 1 chunks, or is done.
     /// The job's size is between k - 1 and k chunks, and under sharing every other job has had as much. So
-    /// each differs by at most a chunk.
+    /// each differs by at most a chunk, and the rest that may go with it.
     #[test]
-    fn fair_is_fair_sharing_up_to_a_chunk_for_each_job((rate, mut jobs) in rate_and_jobs()) {
+    fn fair_is_fair_sharing_up_to_a_grant_for_each_job((rate, mut jobs) in rate_and_jobs()) {
         jobs.iter_mut().for_each(|job| job.at_ns = 0);
         let settings = settings(Order::Fair, rate);
         let busy_ns = ahead_ns(&settings) + 1_000_000;
         let run = run(&settings, rate.bytes_in(busy_ns), &jobs);
-        let slack_ns = jobs.len() as u64 * chunk_ns(&settings) + rounding_ns(&run);
+        let slack_ns = jobs.len() as u64 * grant_ns(&settings) + rounding_ns(&run);
         for (job, (&ended_ns, shared_ns)) in run.ended_ns.iter().zip(shared_ends_ns(&settings, &jobs)).enumerate() {
             let ended_ns = ended_ns - busy_ns;
             prop_assert!((ended_ns as f64 - shared_ns).abs() <= slack_ns as f64, "{job}: {ended_ns}, {shared_ns} ns");
         }
     }
 
-    /// While two jobs are both present, fair gives neither more than two chunks more than the other. This
+    /// While two jobs are both present, fair gives neither more than two grants more than the other. This
     /// holds whenever they came (the theorem on start-time fair queueing, Goyal, Vin and Cheng 1996).
     #[test]
     fn fair_serves_any_two_alike_while_both_are_there((rate, jobs) in rate_and_jobs()) {
         let settings = settings(Order::Fair, rate);
-        let chunk_bytes = Uplink::new(settings).chunk_bytes() as i64;
+        let grant_bytes = grant_bytes(&settings) as i64;
         let run = run(&settings, 0, &jobs);
         let last_turn = |job| run.served.iter().rposition(|it| it.job == job).expect("everybody is served");
         for (b, came) in jobs.iter().enumerate() {
@@ -160,7 +160,7 @@ proptest! {
                     lead += if it.job == a { it.bytes as i64 } else if it.job == b { -(it.bytes as i64) } else { 0 };
                     (least, most) = (lead.min(least), lead.max(most));
                 }
-                prop_assert!(most - least <= 2 * chunk_bytes, "{a} and {b}: {least} to {most} bytes apart");
+                prop_assert!(most - least <= 2 * grant_bytes, "{a} and {b}: {least} to {most} bytes apart");
             }
         }
     }

@@ -8,11 +8,14 @@
 //! The expected text names the job that got the first chunk after the start, the second, and so on.
 
 use serpent_scheduler::{
-    Order, Path, Uplink,
+    Chunk, Order, Pacing, Path, Uplink,
     uplink::{Reason, Settings},
 };
 
-use crate::bare_link::{Arrival, PACING, Run, SizeKnown, chunk_ns, run};
+use crate::bare_link::{Arrival, Run, SizeKnown, run};
+
+/// Grants of one size, none before it is due.
+const PACING: Pacing = Pacing { early_percent: 0, chunk: Chunk::Bytes(2 * 1448), ..Pacing::SERVER };
 
 fn settings(order: Order) -> Settings {
     let settings = Settings { order, rate: Some("10mbit".parse().unwrap()), pacing: PACING, ..Settings::default() };
@@ -22,6 +25,11 @@ fn settings(order: Order) -> Settings {
 
 fn chunk_bytes(settings: &Settings) -> u64 {
     Uplink::new(*settings).chunk_bytes()
+}
+
+fn chunk_ns(settings: &Settings) -> u64 {
+    let uplink = Uplink::new(*settings);
+    settings.rate.unwrap().ns_for(uplink.wire_bytes(uplink.chunk_bytes()))
 }
 
 fn arrivals(settings: &Settings, text: &str) -> Vec<Arrival> {

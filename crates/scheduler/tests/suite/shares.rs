@@ -10,7 +10,7 @@ use serpent_scheduler::{
     uplink::{ClassShare, Settings, ShareError},
 };
 
-use crate::bare_link::{Arrival, PACING, Run, ahead_ns, chunk_ns, lends, run, run_shared, taken_ns};
+use crate::bare_link::{Arrival, PACING, Run, ahead_ns, grant_bytes, grant_ns, lends, run, run_shared, taken_ns};
 
 fn settings(order: Order, rate: &str) -> Settings {
     Settings { order, rate: Some(rate.parse().unwrap()), pacing: PACING, ..Settings::default() }
@@ -25,9 +25,8 @@ fn share(policy: Policy, weights: &[u32]) -> ClassShare {
     ClassShare { policy, classes, slots: None }
 }
 
-fn chunk_wire_bytes(settings: &Settings) -> f64 {
-    let uplink = Uplink::new(*settings);
-    uplink.wire_bytes(uplink.chunk_bytes()) as f64
+fn grant_wire_bytes(settings: &Settings) -> f64 {
+    Uplink::new(*settings).wire_bytes(grant_bytes(settings)) as f64
 }
 
 /// The grants of a run: time of decision, class, and bytes on the wire.
@@ -120,7 +119,7 @@ fn a_fixed_part_is_not_lent_and_is_there_to_the_last_byte() {
         let ended_ns = *run.ended_ns.iter().max().unwrap() as f64;
         // The first grant may go at once, and so may grants decided ahead; the last is sent at the link's
         // rate.
-        let slack_ns = 2.0 * chunk_ns(&settings) as f64 / part + ahead_ns(&settings) as f64;
+        let slack_ns = 2.0 * grant_ns(&settings) as f64 / part + ahead_ns(&settings) as f64;
         assert!((ended_ns - alone_ns).abs() <= slack_ns, "class {class}: {ended_ns} ns, {alone_ns} ns by its part");
     }
 }
@@ -140,7 +139,7 @@ fn a_reserve_is_not_lent_and_is_ready_when_its_class_comes() {
         grants.iter().filter(|it| it.1 == 1 && it.0 < until_ns).map(|it| it.2 as f64).sum()
     };
     let open_bytes = 0.75 * rate(&settings).bytes_in(late_ns - from_ns + ahead_ns(&settings)) as f64;
-    let (others, chunk) = (of_others(late_ns), chunk_wire_bytes(&settings));
+    let (others, chunk) = (of_others(late_ns), grant_wire_bytes(&settings));
     assert!(open_bytes - chunk < others && others <= open_bytes + chunk, "{others} of {open_bytes} bytes");
     let came = run.served.iter().find(|it| it.job == 200).unwrap();
     assert!(came.decided_ns <= late_ns + taken_ns(&settings), "{}", came.decided_ns - late_ns);
@@ -211,7 +210,7 @@ proptest! {
 
     /// While all classes wait, no class is ever more than a chunk ahead of or behind its part of the bytes.
     #[test]
-    fn a_class_has_its_part_of_the_bytes_to_a_chunk(
+    fn a_class_has_its_part_of_the_bytes_to_a_grant(
         order in select(&Order::ALL[..]),
         policy in select(&[Policy::Weighted, Policy::Shared][..]),
         weights in weights(),
@@ -229,7 +228,7 @@ proptest! {
             all += bytes as f64;
             for (class, had) in had.iter().enumerate() {
                 let due = all * f64::from(weights[class]) / f64::from(total);
-                let apart = (had - due).abs() / chunk_wire_bytes(&settings);
+                let apart = (had - due).abs() / grant_wire_bytes(&settings);
                 prop_assert!(apart <= 1.0 + 1e-6, "{policy}: class {class} is {apart:.3} chunks off its part");
             }
         }
@@ -256,7 +255,7 @@ proptest! {
             }
             had[class] += bytes as f64;
             let (a, b) = (f64::from(weights[0]), f64::from(weights[1]));
-            let apart = (had[0] / a - had[1] / b).abs() / chunk_wire_bytes(&settings);
+            let apart = (had[0] / a - had[1] / b).abs() / grant_wire_bytes(&settings);
             prop_assert!(apart <= 1.0 / a + 1.0 / b + 1e-6, "{had:?} bytes by {weights:?}");
         }
     }
@@ -273,7 +272,7 @@ proptest! {
         let settings = settings(order, "10mbit");
         let jobs = if backlogged { backlog(3, 20) } else { jobs };
         let run = run_shared(&settings, Some(&share(Policy::Fixed, &weights)), 20_000, &jobs);
-        let (total, chunk) = (f64::from(weights.iter().sum::<u32>()), chunk_wire_bytes(&settings));
+        let (total, chunk) = (f64::from(weights.iter().sum::<u32>()), grant_wire_bytes(&settings));
         let grants = grants(&settings, &run, &jobs);
         for (class, &weight) in weights.iter().enumerate() {
             let bytes_in = |ns: u64| {

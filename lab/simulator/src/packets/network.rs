@@ -122,6 +122,8 @@ pub struct PacketStats {
     pub connections: u64,
     /// Segments sent again.
     pub retransmitted: u64,
+    /// How often the pacer's timer gave leave.
+    pub rings: u64,
 }
 
 /// The scheduler, and the connections of its jobs.

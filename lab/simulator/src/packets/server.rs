@@ -133,15 +133,15 @@ impl Packets {
     /// Carries out the scheduler's grants, and plans the next call.
     pub(super) fn turn(&mut self) {
         let now = self.instant();
-        if let Some(gate) = &mut self.gate {
-            let load = gate.load();
-            if let Some(pace) = &mut gate.pace
-                && pace.handle_turn(now, load)
-            {
-                gate.uplink.handle_rate(now, pace.rate());
-            }
-        }
         loop {
+            if let Some(gate) = &mut self.gate {
+                let load = gate.load();
+                if let Some(pace) = &mut gate.pace
+                    && pace.handle_turn(now, load)
+                {
+                    gate.uplink.handle_rate(now, pace.rate());
+                }
+            }
             let Some(gate) = &mut self.gate else { return };
             if gate.armed.is_some_and(|armed_ns| armed_ns <= now.as_ns()) {
                 gate.armed = None;
@@ -233,7 +233,9 @@ impl Packets {
         let Some(connection) = self.connection(id) else { return };
         connection.sender.handle_ack(now_ns, ack);
         self.flush(id);
-        if self.gate.is_some() {
+        // The server is woken by acknowledgements only where its socket was full.
+        let is_stalled = self.connection(id).is_some_and(|it| it.serving.as_ref().is_some_and(|it| it.stalled));
+        if is_stalled && self.gate.is_some() {
             self.ask(id);
             self.turn();
         }

@@ -135,7 +135,9 @@ fn settings() -> impl Strategy<Value = Settings> {
     let pacing = prop_oneof![
         3 => Just(Pacing::SERVER),
         1 => Just(Pacing { chunk: Chunk::Bytes(1448), ..Pacing::EXACT }),
-        1 => (0..3 * MS, 0..MS, 1..50_000u64).prop_map(|(ahead_ns, slack_ns, bytes)| Pacing { ahead_ns, slack_ns, chunk: Chunk::Bytes(bytes) }),
+        1 => (0..3 * MS, 0..MS, 0..200u64, 1..50_000u64).prop_map(|(ahead_ns, slack_ns, early_percent, bytes)| {
+            Pacing { ahead_ns, slack_ns, early_percent, chunk: Chunk::Bytes(bytes) }
+        }),
     ];
     let small_bytes = 1..10_000u64;
     (select(&Order::ALL[..]), rate(), guard, pacing, small_bytes).prop_map(

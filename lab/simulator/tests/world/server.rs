@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 use scheduler::{
-    Instant, JobId, Path, Rate, Size, Uplink,
+    Chunk, Instant, JobId, Path, Rate, Size, Uplink,
     uplink::{Grant, Settings},
 };
 
@@ -218,17 +218,20 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// The job of a grant. The grant must not be empty, nor exceed a chunk or the request.
+    /// The job of a grant. The grant must not be empty, nor exceed the request, or a chunk and a rest of half a chunk.
     fn granted_to(&mut self, grant: Grant) -> Result<usize, TestCaseError> {
         let job = self.names.get(grant.job.index()).copied().flatten();
         let Some(job) = job else { return Err(TestCaseError::fail("leave for nobody")) };
         let (plan, it) = (&self.plan.jobs[job], &self.jobs[job]);
-        let most_bytes = (plan.bytes - it.sent_bytes).min(plan.piece_bytes).min(self.uplink.chunk_bytes());
-        prop_assert_eq!(grant.bytes, most_bytes);
-        if let (Some(beyond_bytes), true) =
-            (self.ledger.beyond_ahead_bytes(self.uplink.settings()), self.is_clock_true())
-        {
-            let early_bytes = self.ledger.early_bytes(self.uplink.settings());
+        let (wanted_bytes, settings) = ((plan.bytes - it.sent_bytes).min(plan.piece_bytes), self.uplink.settings());
+        let chunk_bytes = self.uplink.chunk_bytes();
+        let rest_bytes = if let Chunk::Bytes(_) = settings.pacing.chunk { 0 } else { chunk_bytes / 2 };
+        let takes_all = wanted_bytes <= chunk_bytes.saturating_add(rest_bytes);
+        prop_assert_eq!(grant.bytes, if takes_all { wanted_bytes } else { chunk_bytes });
+        if let (Some(beyond_bytes), true) = (self.ledger.beyond_ahead_bytes(settings), self.is_clock_true()) {
+            let shorter_bytes = chunk_bytes.saturating_sub(grant.bytes) as f64;
+            let short_bytes = shorter_bytes * settings.pacing.early_percent as f64 / 100.0;
+            let early_bytes = self.ledger.early_bytes(settings).max(short_bytes);
             prop_assert!(beyond_bytes <= early_bytes + self.ledger.rounding_bytes(), "{beyond_bytes} bytes too early");
         }
         self.ledger.moved_bytes = 0.0;

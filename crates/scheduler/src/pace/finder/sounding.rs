@@ -61,7 +61,7 @@ const EVERY_ROUGH_NS: u64 = 400 * MS;
 const AGAIN_NS: u64 = 400 * MS;
 /// The queue's length at least, and in chunks. Between measurements it is only felt for, in less than that.
 const QUEUE_LEAST_NS: u64 = MS * 6 / 5;
-const QUEUE_CHUNKS: f64 = 1.5;
+const QUEUE_CHUNKS: f64 = 1.0;
 const FELT: f64 = 0.6;
 /// While the rate is known well, one sounding in so many measures it.
 const MEASURES: u32 = 5;
@@ -76,7 +76,7 @@ const STANDS_SAMPLES: u64 = 1;
 const STANDS_SAMPLES_MEASURES: u64 = 4;
 const STANDS_LEAST_NS: u64 = 25 * MS;
 const STANDS_MOST_NS: u64 = 250 * MS;
-const STANDS_CHUNKS: u64 = 40;
+const STANDS_CHUNKS: u64 = 27;
 const STANDS_CHUNKS_MOST_NS: u64 = 600 * MS;
 /// A sounding takes at most one in so many parts of the time.
 const SELDOM: u64 = 20;

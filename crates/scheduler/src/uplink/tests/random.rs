@@ -83,8 +83,9 @@ fn settings() -> impl Strategy<Value = Settings> {
     let guard = option::weighted(0.3, select(&[0.0, 1.0, 3.0, f64::INFINITY, f64::NAN][..]));
     let chunk =
         select(&[Chunk::ByRate, Chunk::BySizes, Chunk::Bytes(600), Chunk::Bytes(5000), Chunk::Bytes(u64::MAX)][..]);
-    let pacing = (0..1_000_000u64, select(&[0, 0, 50_000, 300_000][..]), chunk)
-        .prop_map(|(ahead_ns, slack_ns, chunk)| Pacing { ahead_ns, slack_ns, chunk });
+    let (slack_ns, early_percent) = (select(&[0, 0, 50_000, 300_000][..]), select(&[0, 0, 150][..]));
+    let pacing = (0..1_000_000u64, slack_ns, early_percent, chunk)
+        .prop_map(|(ahead_ns, slack_ns, early_percent, chunk)| Pacing { ahead_ns, slack_ns, early_percent, chunk });
     (select(&Order::ALL[..]), rate(), 0..1500u32, 0..5000u64, guard, pacing).prop_map(
         |(order, rate, segment_overhead_bytes, small_bytes, guard_stretch, pacing)| Settings {
             order,
@@ -194,7 +195,7 @@ impl Model {
                 let (id, bytes) = (job.id, bytes.min(job.left()));
                 job.wanted = Some(bytes);
                 let lends = self.uplink.classes.as_ref().is_none_or(Classes::lends);
-                let at_once = !others_wait && self.uplink.link.has_room(now);
+                let at_once = !others_wait && self.uplink.link.has_room(now, bytes);
                 let grant = self.uplink.handle_wants(now, id, bytes);
                 prop_assert!(grant.is_some() == at_once || grant.is_none() && !lends, "work is conserved");
                 if let Some(grant) = grant {
@@ -281,6 +282,7 @@ impl Model {
         let lines = ahead.queues.len() as u16;
         // The first place of each class, and the job that it serves. The share picks one of them.
         let mut firsts: BTreeMap<u16, JobId> = BTreeMap::new();
+        let mut largest_bytes = 0;
         for class in 0..lines {
             let asking = || self.jobs.iter().filter(|job| job.wanted.is_some() && job.class.min(lines - 1) == class);
             let Some(&first) = ahead.queues[usize::from(class)].places.first() else {
@@ -298,6 +300,9 @@ impl Model {
                 true => of_group.map(turn).min().expect("a place is there for its group").1,
                 false => first.1,
             };
+            let (_, most_bytes) = ahead.groups.beneficiary(&ahead.jobs, first.1);
+            let wanted_bytes = asking().find(|job| job.id == serves).and_then(|job| job.wanted);
+            largest_bytes = largest_bytes.max(wanted_bytes.map_or(0, |bytes| bytes.min(most_bytes)));
             firsts.insert(class, serves);
         }
         let lends = ahead.classes.as_ref().is_none_or(Classes::lends);
@@ -305,13 +310,16 @@ impl Model {
         let taken_ns = ahead.link.free_at().ns_since(now);
         let due = self.uplink.poll_timeout().is_some_and(|at| at <= now);
         prop_assert!(!due || ahead.settings.rate.is_none() || taken_ns <= ahead_ns + slack_ns, "the link has no room");
-        let room = self.uplink.link.has_room(now);
+        let room = self.uplink.link.has_room(now, u64::MAX);
         prop_assert!(due || !room || firsts.is_empty() || !lends, "the link has room, and a job waits for it");
         prop_assert!(!due || !firsts.is_empty(), "no job waits");
         // Without slack it is due when the link has room, and only then.
         prop_assert!(slack_ns > 0 || due == (room && !firsts.is_empty()) || !due && !lends);
+        let early = !firsts.is_empty() && self.uplink.link.has_room(now, largest_bytes);
         let grant = self.uplink.poll_grant(now);
-        prop_assert_eq!(grant.is_some(), due, "leave is given when it was said to be");
+        prop_assert!(grant.is_some() || !due, "leave is given when it was said to be");
+        prop_assert!(grant.is_none() || due || early, "and earlier only if it is short");
+        prop_assert!(grant.is_some() || !early || !lends);
         if let Some(grant) = grant {
             let class = firsts.iter().find(|&(_, &first)| first == grant.job).map(|(&class, _)| class);
             prop_assert!(class.is_some(), "not the first of its class");
@@ -329,10 +337,14 @@ impl Model {
         let settings = *self.uplink.settings();
         let job = self.jobs.iter_mut().find(|job| job.id == grant.job).expect("whoever is granted is here");
         let wanted = job.wanted.take().expect("whoever is granted waits");
-        let most_bytes = wanted.min(self.uplink.chunk_bytes());
+        let most_bytes = self.uplink.link.grant_bytes(wanted);
         match self.uplink.jobs[grant.job.index()].member {
-            // A place earns no more than its own job's bytes.
-            Some(_) => prop_assert!((1..=most_bytes).contains(&grant.bytes)),
+            // A place earns no more than its own job's bytes, and a rest of those goes with the chunk before it.
+            Some(_) => {
+                let chunk_bytes = self.uplink.chunk_bytes();
+                let most_bytes = self.uplink.link.grant_bytes(wanted.min(chunk_bytes.saturating_add(chunk_bytes / 2)));
+                prop_assert!((1..=most_bytes).contains(&grant.bytes));
+            }
             None => prop_assert_eq!(grant.bytes, most_bytes),
         }
         self.settled_wire_bytes += job.granted_wire_bytes;

@@ -39,6 +39,11 @@ use crate::{
 const RESTART_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_RESTART_PAUSE: Duration = Duration::from_secs(1);
 
+/// How often each worker sets a timer that does nothing. tokio wakes its own thread, by a write to an eventfd and another
+/// `epoll_wait`, when a timer is set that is due before all others. So a worker without timers would wake itself for nearly
+/// every new connection. Those of connections are due later than this one.
+const TICK: Duration = Duration::from_secs(5);
+
 /// What a worker is told.
 pub(crate) enum Command {
     /// Take connections from a listening socket.
@@ -78,6 +83,11 @@ async fn work(
 ) {
     let metrics = state.metrics.workers[number].clone();
     let pools = Arc::new(WorkerPools::new(&state));
+    tokio::spawn(async {
+        loop {
+            sleep(TICK).await;
+        }
+    });
     if number == 0 {
         let restarts = &state.metrics.tasks_restarted;
         let uplink = state.uplink.clone();

@@ -24,7 +24,7 @@
 //!
 //! Only busy periods teach anything; in idle periods the estimate stays.
 
-pub use crate::round_trips::RttKind;
+pub use crate::round_trips::{EXACT_ENOUGH_NS, RttKind};
 use crate::{
     round_trips::{Load, MS, RoundTrips},
     time::Instant,

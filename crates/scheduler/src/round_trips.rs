@@ -105,7 +105,7 @@ const IDLE_NS: u64 = 3 * MS;
 /// A queue takes a while to form: round trips of the first moments of a busy period say that there is none.
 const BUSY_NS: u64 = 25 * MS;
 /// Smoothed round trips are ignored while two exact ones came within this time.
-const EXACT_ENOUGH_NS: u64 = 50 * MS;
+pub const EXACT_ENOUGH_NS: u64 = 50 * MS;
 const KEEP_NS: u64 = 2_000 * MS;
 const KEEP_MOST: usize = 4096;
 const PATH_WINDOW_NS: u64 = 15_000 * MS;

@@ -6,6 +6,7 @@
 mod groups;
 mod known;
 mod leases;
+mod round_trips;
 mod telling;
 
 use std::{
@@ -23,7 +24,6 @@ use scheduler::{
     bands::BandLearner,
     class::ClassId,
     correction::{Doubt, Load},
-    estimate::RttKind,
     pace::{Leased, Pace},
     priority::{GroupId, Priority},
     uplink::{ClassShare, Grant, Precedence, Settings},
@@ -70,6 +70,8 @@ pub struct Driver {
     unsaid_doubt: AtomicBool,
     /// Whether a rate is known. Kept outside of the lock for [`Driver::time_alone`].
     has_rate: AtomicBool,
+    /// When the last two exact round trips were measured, as the scheduler counts time.
+    exact_ns: [AtomicU64; 2],
     stalled: AtomicU64,
     given_up: AtomicU64,
     /// The number of the next group.
@@ -146,6 +148,7 @@ impl Driver {
             estimates_rate: AtomicBool::new(estimates_rate(config)),
             unsaid_doubt: AtomicBool::new(false),
             has_rate: AtomicBool::new(false),
+            exact_ns: [const { AtomicU64::new(0) }; 2],
             stalled: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
             groups: AtomicU64::new(0),
@@ -303,15 +306,6 @@ impl Driver {
     /// The client says anew how urgent a job is in its group.
     pub fn handle_priority(&self, job: JobId, priority: Priority) {
         self.state.lock().machine.handle_priority(job, priority);
-    }
-
-    /// A round trip was measured just now. The number of the path is the same for neighbours of the client.
-    pub fn handle_round_trip(&self, path: u64, rtt_ns: u64, kind: RttKind) {
-        let mut state = self.state.lock();
-        let (now, load) = (self.now(), state.load());
-        if let Some(pace) = &mut state.pace {
-            pace.handle_round_trip(now, path, rtt_ns, kind, load);
-        }
     }
 
     /// Asks leave for a job to write up to `bytes`. `None`: the waker is woken when the job should ask again.

@@ -370,6 +370,9 @@ impl<T: Transport> Gate<T> {
         if self.flow.is_local() || self.flow.enforcement() != Enforcement::Paced {
             return;
         }
+        if self.acked_bytes.is_some() && !self.driver.takes_smoothed() {
+            return;
+        }
         let Some(measured) = self.flow.peer().measure() else { return };
         let before = self.acked_bytes.replace(measured.acked_bytes);
         let kind = match before {

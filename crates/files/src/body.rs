@@ -48,7 +48,7 @@ const BLOCKING_READ_BYTES: usize = 2 * CHUNK_BYTES;
 const READ_AHEAD_BYTES: u64 = 8 * CHUNK_BYTES as u64;
 
 /// A file in memory that has at least this size is also kept open, because the kernel can send it without a copy.
-/// Below that a copy is cheaper than the calls.
+/// Where fewer bytes are sent at a time, a copy is cheaper than the calls.
 pub(crate) const LEAST_PART_BYTES: usize = 32 * 1024;
 
 /// A response body whose length is known from the start.
@@ -166,13 +166,14 @@ impl FileBody {
         Self::new(Inner::Stream(Box::new(Stream { parts, remaining_bytes, reader, page_cache })))
     }
 
-    /// The next bytes of the body, at most `most_bytes`, if they lie in a file and in the page cache. Never blocks.
+    /// The next bytes of the body, at most `most_bytes`, if they lie in a file and in the page cache, and it pays to send
+    /// them from there `at_once_bytes` at a time. Never blocks.
     ///
-    /// The caller may send some of them from there (`sendfile`), and then tells so ([`FileBody::handle_sent`]).
-    /// `None`: `poll_frame` has the next bytes.
-    pub fn cached_part(&mut self, most_bytes: u64) -> Option<(&File, Range<u64>)> {
+    /// The caller may send some of them (`sendfile`), and then tells so ([`FileBody::handle_sent`]). `None`: `poll_frame`
+    /// has the next bytes.
+    pub fn cached_part(&mut self, most_bytes: u64, at_once_bytes: u64) -> Option<(&File, Range<u64>)> {
         let Inner::Stream(stream) = &mut self.inner else { return None };
-        stream.cached_part(most_bytes)
+        stream.cached_part(most_bytes, at_once_bytes)
     }
 
     /// So many bytes of the part were sent.
@@ -281,7 +282,7 @@ impl Stream {
         Poll::Ready(Some(Ok(bytes)))
     }
 
-    fn cached_part(&mut self, most_bytes: u64) -> Option<(&File, Range<u64>)> {
+    fn cached_part(&mut self, most_bytes: u64, at_once_bytes: u64) -> Option<(&File, Range<u64>)> {
         while let Some(Part::Bytes(bytes)) = self.parts.front()
             && bytes.is_empty()
         {
@@ -291,6 +292,7 @@ impl Stream {
         let page_cache = &mut self.page_cache;
         let (file, end) = match &self.reader {
             Reader::None => return None,
+            Reader::Memory(_) if at_once_bytes < LEAST_PART_BYTES as u64 => return None,
             Reader::Memory(both) => {
                 page_cache.begin(|| both.stamp.is_of(&both.file));
                 (&both.file, page_cache.shared_end(&both.file, range, most_bytes, &both.seen)?)
@@ -623,7 +625,7 @@ mod tests {
     async fn sent(mut body: FileBody, most_bytes: u64) -> (Vec<u8>, u64) {
         let (mut all, mut from_parts) = (Vec::new(), 0);
         while !body.is_end_stream() {
-            if let Some((file, part)) = body.cached_part(most_bytes) {
+            if let Some((file, part)) = body.cached_part(most_bytes, u64::MAX) {
                 assert!(part.end - part.start <= most_bytes);
                 let taken = (part.end - part.start).div_ceil(2);
                 all.extend(read_up_to(file, part.start, taken as usize).unwrap());
@@ -633,7 +635,7 @@ mod tests {
                 all.extend(body.frame().await.unwrap().unwrap().into_data().unwrap());
             }
         }
-        assert!(body.cached_part(1).is_none());
+        assert!(body.cached_part(1, u64::MAX).is_none());
         (all, from_parts)
     }
 
@@ -662,11 +664,15 @@ mod tests {
             assert!(all == [b"one", &content[..100_000], b"two", &content[5..6], b"end"].concat());
             assert_eq!(from_parts, 100_001);
             let mut refused = FileBody::range(&source, 0..length);
-            assert!(refused.cached_part(1).is_some());
+            assert!(refused.cached_part(1, u64::MAX).is_some());
             refused.refuse_parts();
             assert_eq!(sent(refused, u64::MAX).await, (content.clone(), 0));
         }
-        assert!(FileBody::from(Bytes::from(content)).cached_part(1).is_none());
+        // A few bytes at a time come from memory, if they are there.
+        let few = LEAST_PART_BYTES as u64 - 1;
+        assert!(FileBody::range(&both(&file, &content), 0..length).cached_part(u64::MAX, few).is_none());
+        assert!(FileBody::range(&source(&file), 0..length).cached_part(u64::MAX, few).is_some());
+        assert!(FileBody::from(Bytes::from(content)).cached_part(1, u64::MAX).is_none());
     }
 
     #[cfg(target_os = "linux")]
@@ -680,15 +686,15 @@ mod tests {
         file.write_all(&content).unwrap();
         file.sync_all().unwrap();
         let length = content.len() as u64;
-        assert_eq!(FileBody::range(&source(&file), 0..length).cached_part(u64::MAX).unwrap().1, 0..length);
+        assert_eq!(FileBody::range(&source(&file), 0..length).cached_part(u64::MAX, u64::MAX).unwrap().1, 0..length);
         fadvise(&file, 2 * CHUNK_BYTES as u64, None, Advice::DontNeed).unwrap();
         let mut rest = FileBody::range(&source(&file), 3 * CHUNK_BYTES as u64..length);
-        if rest.cached_part(1).is_some() {
+        if rest.cached_part(1, u64::MAX).is_some() {
             println!("this file system evicts nothing");
             return;
         }
         let mut body = FileBody::range(&source(&file), 0..length);
-        assert_eq!(body.cached_part(u64::MAX).unwrap().1, 0..2 * CHUNK_BYTES as u64);
+        assert_eq!(body.cached_part(u64::MAX, u64::MAX).unwrap().1, 0..2 * CHUNK_BYTES as u64);
         let (all, from_parts) = sent(body, u64::MAX).await;
         assert!(all == content && from_parts < length, "the first bytes that were evicted come as a frame");
     }

@@ -64,6 +64,8 @@ pub struct Driver {
     enforcement: AtomicU8,
     /// Bytes of a connection that the kernel may hold unsent; 0: no limit.
     unsent_limit_bytes: AtomicU64,
+    /// Payload of one grant.
+    chunk_bytes: AtomicU64,
     /// Whether the rate is found from round trips alone, and not given.
     estimates_rate: AtomicBool,
     /// A doubt in the given rate that is to be logged.
@@ -145,6 +147,7 @@ impl Driver {
             started: tokio::time::Instant::now(),
             enforcement: AtomicU8::new(Enforcement::of(config) as u8),
             unsent_limit_bytes: AtomicU64::new(0),
+            chunk_bytes: AtomicU64::new(0),
             estimates_rate: AtomicBool::new(estimates_rate(config)),
             unsaid_doubt: AtomicBool::new(false),
             has_rate: AtomicBool::new(false),
@@ -413,7 +416,7 @@ impl Driver {
 
     /// Payload bytes of one grant.
     pub fn chunk_bytes(&self) -> u64 {
-        self.state.lock().machine.chunk_bytes()
+        self.chunk_bytes.load(Ordering::Relaxed)
     }
 
     /// Time that these bytes would take alone on the uplink; `None` where its rate is not known.
@@ -515,10 +518,12 @@ impl Driver {
 
     /// The size of a grant may have changed.
     fn follow_chunk(&self, state: &DriverState) {
+        let chunk_bytes = state.machine.chunk_bytes();
+        self.chunk_bytes.store(chunk_bytes, Ordering::Relaxed);
         let limit = match Enforcement::of(&state.config) {
             Enforcement::Off => 0,
             // Two chunks keep the socket busy. The order of more could no longer change.
-            Enforcement::Paced => state.machine.chunk_bytes().saturating_mul(2).max(UNSENT_LIMIT_BYTES),
+            Enforcement::Paced => chunk_bytes.saturating_mul(2).max(UNSENT_LIMIT_BYTES),
             Enforcement::Kernel => KERNEL_UNSENT_LIMIT_BYTES,
         };
         self.unsent_limit_bytes.store(limit, Ordering::Relaxed);

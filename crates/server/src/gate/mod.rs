@@ -276,6 +276,11 @@ impl<T: Transport> Gate<T> {
         if self.flow.enforcement() == Enforcement::Off { UNORDERED_FILE_BYTES } else { CHUNK_BYTES as u64 }
     }
 
+    /// About as many bytes are sent at a time.
+    pub(crate) fn grant_bytes(&self) -> u64 {
+        if self.flow.enforcement() == Enforcement::Paced { self.driver.chunk_bytes() } else { u64::MAX }
+    }
+
     /// The transport takes nothing: the client, or the path to it, is slow. Ends the connection when that lasts too
     /// long.
     fn poll_full(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {

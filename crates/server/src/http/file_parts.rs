@@ -20,7 +20,7 @@ pub(crate) fn send_part<T: Transport>(
     left_bytes: u64,
 ) -> Option<Poll<io::Result<usize>>> {
     let AnswerBody::File(body_of_file) = body.inner_mut()? else { return None };
-    let (file, part) = body_of_file.cached_part(left_bytes.min(gate.most_file_bytes()))?;
+    let (file, part) = body_of_file.cached_part(left_bytes.min(gate.most_file_bytes()), gate.grant_bytes())?;
     let sent = gate.poll_send_file(cx, ahead, file, part);
     if let Poll::Ready(Ok(taken)) = sent {
         if taken == 0 {

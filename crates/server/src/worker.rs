@@ -42,7 +42,7 @@ const LONGEST_RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// How often each worker sets a timer that does nothing. tokio wakes its own thread, by a write to an eventfd and another
 /// `epoll_wait`, when a timer is set that is due before all others. So a worker without timers would wake itself for nearly
 /// every new connection. Those of connections are due later than this one.
-const TICK: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_secs(2);
 
 /// What a worker is told.
 pub(crate) enum Command {

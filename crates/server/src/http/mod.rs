@@ -94,7 +94,8 @@ async fn serve_http1<S>(
     let refuse = |Refused { status, is_head, line }| pipeline::refuse(&connection, status, is_head, line);
     session.serve(&state.interims, answer, refuse).await;
     match state.take_tunnel() {
-        Some(Tunnel { upgraded, class, permits: _held, idle }) => {
+        Some(tunnel) => {
+            let Tunnel { upgraded, class, permits: _held, idle } = *tunnel;
             let (server, flow) = (connection.server.clone(), connection.flow.clone());
             drop(connection);
             let (stream, early) = session.into_parts();

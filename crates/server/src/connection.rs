@@ -51,7 +51,7 @@ pub(crate) struct TlsFacts {
     /// The name that the client asked for, in lower case.
     pub(crate) server_name: Option<Box<str>>,
     /// The client's certificate, if the client was asked for one and has shown a valid one.
-    pub(crate) client: Option<ClientCertificate>,
+    pub(crate) client: Option<Box<ClientCertificate>>,
 }
 
 impl TlsFacts {

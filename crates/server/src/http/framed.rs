@@ -30,8 +30,8 @@ use crate::{gate::Flow, metrics::WorkerMetrics};
 /// h2 sees the end of the connection. PRIORITY_UPDATE frames are read, because h2 ignores them.
 ///
 /// h2 reads into a buffer that it never gives back, one read behind the other, until the end of the buffer is reached. When the
-/// connection rests, what is left of the buffer is filled by a frame that h2 ignores, so that h2 begins at its start again, and the
-/// memory of all of its pages is given back.
+/// connection rests, what is left of the buffer is filled by a frame that h2 ignores, so that h2 begins a buffer, this one or a new
+/// one, and the memory of all of its pages is given back.
 #[derive(Debug)]
 pub(super) struct Framed<S> {
     inner: S,
@@ -56,7 +56,7 @@ pub(super) struct Framed<S> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Buffer {
     InUse,
-    /// It was filled, so that the next read is to its start.
+    /// It was filled, so that the next read is to the start of one.
     Filled,
     /// Its memory was given back.
     GivenBack,

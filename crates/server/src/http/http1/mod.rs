@@ -408,6 +408,11 @@ where
         self.lingering_close.poll(&mut self.transport, lingers, cx)
     }
 
+    /// How long the connection may be idle between requests.
+    pub(super) fn idle_timeout(&self) -> Duration {
+        self.clock.patience.idle
+    }
+
     /// The connection, and what was read and belongs to no request.
     pub(super) fn into_parts(self) -> (S, Bytes) {
         (self.transport, self.read.into_bytes())

@@ -105,8 +105,8 @@ struct RequestLine {
     minor_version: u8,
     head: bool,
     /// The method's length; the target follows after a space.
-    method: usize,
-    target: usize,
+    method: u32,
+    target: u32,
 }
 
 impl RequestLine {
@@ -266,10 +266,11 @@ impl HeadScan {
         let wrong = StatusCode::BAD_REQUEST;
         // Boxed from the start, because it is moved many times.
         let mut request = Box::new(Request::new(()).into_parts().0);
-        let target = self.start + line.method + 1;
+        let target = self.start + line.method as usize + 1;
+        let target_bytes = line.target as usize;
         request.method = Method::from_bytes(&head[self.start..target - 1]).map_err(|_| wrong)?;
-        let uri = Uri::from_maybe_shared(head.slice(target..target + line.target)).map_err(|_| wrong)?;
-        request.uri = with_whole_path(uri, line.target, &request.method).map_err(|_| wrong)?;
+        let uri = Uri::from_maybe_shared(head.slice(target..target + target_bytes)).map_err(|_| wrong)?;
+        request.uri = with_whole_path(uri, target_bytes, &request.method).map_err(|_| wrong)?;
         request.version = line.version();
         let headers = &mut request.headers;
         headers.try_reserve(self.fields.len()).map_err(|_| StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)?;
@@ -323,7 +324,8 @@ fn request_line(line: &[u8]) -> Result<RequestLine, StatusCode> {
         }
         _ => return Err(StatusCode::BAD_REQUEST),
     }
-    Ok(RequestLine { minor_version, head: method == b"HEAD", method: method.len(), target: target.len() })
+    let bytes = |part: &[u8]| u32::try_from(part.len()).map_err(|_| StatusCode::URI_TOO_LONG);
+    Ok(RequestLine { minor_version, head: method == b"HEAD", method: bytes(method)?, target: bytes(target)? })
 }
 
 /// Completes the path of an absolute target (RFC 9112, sections 3.2.1 and 3.2.4): `/` if it is empty, or `*`

@@ -12,6 +12,7 @@ pub mod bands;
 pub mod bpf;
 #[cfg(target_os = "linux")]
 pub mod initial_rto;
+pub mod memory;
 #[cfg(target_os = "linux")]
 pub mod netns;
 #[cfg(unix)]

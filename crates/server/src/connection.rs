@@ -33,7 +33,7 @@ pub(crate) struct Connection {
     /// The client speaks HTTP without TLS on an address of TLS, so each request is refused.
     pub(crate) is_misplaced: bool,
     /// The peer's address as text, made when it is first needed.
-    client_address: OnceLock<ClientAddress>,
+    client_address: OnceLock<Box<ClientAddress>>,
 }
 
 /// The two ends of a connection.
@@ -51,7 +51,7 @@ pub(crate) struct TlsFacts {
     /// The name that the client asked for, in lower case.
     pub(crate) server_name: Option<Box<str>>,
     /// The client's certificate, if the client was asked for one and has shown a valid one.
-    pub(crate) client: Option<ClientCertificate>,
+    pub(crate) client: Option<Box<ClientCertificate>>,
 }
 
 impl TlsFacts {
@@ -92,7 +92,7 @@ impl Connection {
     }
 
     pub(crate) fn client_address(&self) -> &ClientAddress {
-        self.client_address.get_or_init(|| self.peer.ip().into())
+        self.client_address.get_or_init(|| Box::new(self.peer.ip().into()))
     }
 
     /// The ends of the connection of a client, which may be behind a proxy that names its address alone.

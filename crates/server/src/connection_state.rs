@@ -26,7 +26,7 @@ pub(crate) struct ConnectionState {
     in_flight: AtomicU32,
     /// HTTP/2: when the last response ended, in milliseconds after the connection's start.
     last_end_ms: AtomicU64,
-    tunnel: Mutex<Option<Tunnel>>,
+    tunnel: Mutex<Option<Box<Tunnel>>>,
     /// The timer that tells whether a request's client is still there, kept for the next request. Most requests are over
     /// before it fires, so it is seldom set anew.
     pub(crate) spare_timer: Mutex<Option<Timer>>,
@@ -66,10 +66,10 @@ impl ConnectionState {
 
     /// Makes the connection a tunnel once the response under way has ended.
     pub(crate) fn tunnel(&self, tunnel: Tunnel) {
-        *self.tunnel.lock() = Some(tunnel);
+        *self.tunnel.lock() = Some(Box::new(tunnel));
     }
 
-    pub(crate) fn take_tunnel(&self) -> Option<Tunnel> {
+    pub(crate) fn take_tunnel(&self) -> Option<Box<Tunnel>> {
         self.tunnel.lock().take()
     }
 

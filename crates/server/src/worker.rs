@@ -309,7 +309,7 @@ async fn serve_tls(
         None => None,
     };
     let server_name = session.server_name().map(Into::into);
-    Some(http::serve(stream, protocol, None, connection(Some(TlsFacts { server_name, client }))))
+    Some(http::serve(stream, protocol, None, connection(Some(TlsFacts { server_name, client: client.map(Box::new) }))))
 }
 
 /// Counts a connection as closed, whatever ends it.

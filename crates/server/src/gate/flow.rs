@@ -53,6 +53,10 @@ struct Inner {
     segment_bytes: AtomicU32,
     /// Whether TLS adds to what is sent.
     is_encrypted: AtomicBool,
+    /// Whether the buffer into which the connection is read is its own: that of TLS, or of the framing of HTTP/2.
+    keeps_buffer: AtomicBool,
+    /// Whether nothing has come for a while on such a connection.
+    is_resting: AtomicBool,
     /// Whether the last active response was given up, because its client took too little of it.
     given_up: AtomicBool,
     /// HTTP/2: whether the client has said of a response how urgent it is.
@@ -108,6 +112,8 @@ impl Flow {
                 stream_window_bytes: AtomicU32::new(0),
                 segment_bytes: AtomicU32::new(0),
                 is_encrypted: AtomicBool::new(false),
+                keeps_buffer: AtomicBool::new(false),
+                is_resting: AtomicBool::new(false),
                 given_up: AtomicBool::new(false),
                 has_priorities: AtomicBool::new(false),
                 has_ranked: AtomicBool::new(false),
@@ -409,6 +415,25 @@ impl Flow {
     /// The connection is encrypted, so that more bytes leave than its responses have.
     pub(crate) fn set_encrypted(&self) {
         self.inner.is_encrypted.store(true, Ordering::Relaxed);
+        self.set_keeps_buffer();
+    }
+
+    /// What reads from the gate has a buffer of its own for it, which is given back while the connection rests.
+    pub(crate) fn set_keeps_buffer(&self) {
+        self.inner.keeps_buffer.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn keeps_buffer(&self) -> bool {
+        self.inner.keeps_buffer.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_resting(&self, is_resting: bool) {
+        self.inner.is_resting.store(is_resting, Ordering::Relaxed);
+    }
+
+    /// Whether nothing has come for a while. Only for connections whose buffer is their own.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.inner.is_resting.load(Ordering::Relaxed)
     }
 
     /// The jobs that the next write concerns. `with_best`: in HTTP/2, look for the best job too.

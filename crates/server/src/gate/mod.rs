@@ -11,13 +11,14 @@ mod flow;
 mod limited;
 mod read_fairness;
 pub(crate) mod response;
+mod rest;
 mod stall_budget;
 mod stream_flow;
 mod stream_priority;
 mod stream_watch;
 mod tcp;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod told;
 mod transport;
 
@@ -53,6 +54,7 @@ pub(crate) use self::{body::InBursts, flow::Burst, read_fairness::ReadFairness, 
 use self::{
     limited::poll_share,
     read_fairness::QueuePosition,
+    rest::Rest,
     stall_budget::{Pace, StallBudget},
 };
 use crate::{
@@ -83,6 +85,7 @@ pub struct Gate<T: Transport = TcpTransport> {
     /// `None`: the connection is read from whenever it likes.
     fairness: Option<Arc<ReadFairness>>,
     position: Option<QueuePosition>,
+    rest: Rest,
     /// Whether the transport may be empty though it claims to be ready: it is new, or the last read filled its buffer.
     may_be_empty: bool,
 }
@@ -158,6 +161,7 @@ impl<T: Transport> Gate<T> {
             share_timer: None,
             fairness: None,
             position: None,
+            rest: Rest::default(),
             may_be_empty: true,
         };
         gate.measure_round_trip();
@@ -401,40 +405,55 @@ fn path_number(address: IpAddr) -> u64 {
     }
 }
 
-impl<T: Transport> AsyncRead for Gate<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        ready!(this.transport.poll_read_ready(cx))?;
-        if let Some(fairness) = &this.fairness {
-            if this.may_be_empty && this.position.is_none() && !fairness.is_free() && this.transport.is_empty() {
+impl<T: Transport> Gate<T> {
+    fn poll_bytes(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        ready!(self.transport.poll_read_ready(cx))?;
+        if let Some(fairness) = &self.fairness {
+            if self.may_be_empty && self.position.is_none() && !fairness.is_free() && self.transport.is_empty() {
                 // A connection without data does not wait for a turn.
-                this.may_be_empty = false;
-                ready!(this.transport.poll_read_ready(cx))?;
+                self.may_be_empty = false;
+                ready!(self.transport.poll_read_ready(cx))?;
             }
-            ready!(fairness.poll_turn(&mut this.position, cx));
+            ready!(fairness.poll_turn(&mut self.position, cx));
         }
         let (room, before) = (buf.remaining(), buf.filled().len());
-        match Pin::new(&mut this.transport).poll_read(cx, buf) {
+        match Pin::new(&mut self.transport).poll_read(cx, buf) {
             Poll::Ready(Ok(())) => {
-                this.may_be_empty = buf.filled().len() - before == room;
+                self.may_be_empty = buf.filled().len() - before == room;
                 // Data is acknowledged by a segment of its own, as a rule.
-                this.flow.handle_bare_segments(1);
-                if this.unmeasured_bytes > 0 {
+                self.flow.handle_bare_segments(1);
+                if self.unmeasured_bytes > 0 {
                     // Since the last measurement there was something to acknowledge.
-                    this.unmeasured_bytes = 0;
-                    this.measure_round_trip();
+                    self.unmeasured_bytes = 0;
+                    self.measure_round_trip();
                 }
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Pending => {
-                this.may_be_empty = false;
-                if let Some(fairness) = &this.fairness {
+                self.may_be_empty = false;
+                if let Some(fairness) = &self.fairness {
                     fairness.give_back();
                 }
                 Poll::Pending
             }
         }
+    }
+}
+
+impl<T: Transport> AsyncRead for Gate<T> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let read = this.poll_bytes(cx, buf);
+        if read.is_ready() {
+            if this.rest.handle_bytes() {
+                this.flow.set_resting(false);
+            }
+        } else if this.flow.keeps_buffer() && this.rest.poll_begin(cx).is_ready() {
+            this.flow.set_resting(true);
+            kernel::memory::give_back(buf.initialize_unfilled());
+        }
+        read
     }
 }
 

@@ -1,6 +1,6 @@
 //! The gate over a transport in memory, and what only sockets can show.
 
-mod memory;
+pub(crate) mod memory;
 
 use std::{future::poll_fn, num::NonZeroU64};
 
@@ -443,4 +443,28 @@ async fn chunks_are_as_large_as_the_window_that_the_client_has_opened() {
     assert_eq!(chunks_kib(Some(20 * 1024)).await, [20, 16, 32, 64, 16, 32, 64, 64, 12]);
     assert_eq!(chunks_kib(Some(100 * 1024)).await, [64, 36, 32, 64, 16, 32, 64, 12]);
     assert_eq!(chunks_kib(Some(u32::MAX >> 1)).await, [64; 5]);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_rests_gives_back_the_buffer_that_only_it_is_read_into() {
+    let (transport, _client) = memory::connection(ROOM_BYTES);
+    let mut gate = Gate::new(transport, &rate_off());
+    let flow = gate.flow();
+    let page_bytes = rustix::param::page_size();
+    let mut buffer = vec![7; 4 * page_bytes];
+    // Pages that were given back read as zeros.
+    let mut given_back_after = async |rest| {
+        tokio::time::sleep(rest).await;
+        let mut poll = |cx: &mut Context<'_>| Pin::new(&mut gate).poll_read(cx, &mut ReadBuf::new(&mut buffer));
+        assert!(poll_fn(|cx| Poll::Ready(poll(cx).is_pending())).await);
+        buffer.iter().filter(|&&byte| byte == 0).count() / page_bytes
+    };
+    assert_eq!(given_back_after(Duration::ZERO).await, 0);
+    assert_eq!(given_back_after(LONG).await, 0);
+    assert!(!flow.is_resting());
+    flow.set_keeps_buffer();
+    assert_eq!(given_back_after(Duration::ZERO).await, 0);
+    assert!(given_back_after(LONG).await >= 3);
+    assert!(flow.is_resting());
 }

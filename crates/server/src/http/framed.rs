@@ -16,7 +16,7 @@ use tokio::{
 use super::{
     client_settings::ClientSettings,
     flood::Account,
-    frames::{Fault, Frames, Part, goaway, kind},
+    frames::{Fault, Frames, Part, filler, goaway, kind},
     http1::HTTP2_PREFACE,
     lingering_close::LingeringClose,
     priority_updates::PriorityUpdates,
@@ -28,6 +28,10 @@ use crate::{gate::Flow, metrics::WorkerMetrics};
 ///
 /// Frames are counted on their way. A client that floods the connection with control frames ([`super::flood`]) gets a GOAWAY, and
 /// h2 sees the end of the connection. PRIORITY_UPDATE frames are read, because h2 ignores them.
+///
+/// h2 reads into a buffer that it never gives back, one read behind the other, until the end of the buffer is reached. When the
+/// connection rests, what is left of the buffer is filled by a frame that h2 ignores, so that h2 begins a buffer, this one or a new
+/// one, and the memory of all of its pages is given back.
 #[derive(Debug)]
 pub(super) struct Framed<S> {
     inner: S,
@@ -45,6 +49,17 @@ pub(super) struct Framed<S> {
     flow: Option<Flow>,
     /// Streams that a client may call urgent before it opens them.
     most_early: usize,
+    buffer: Buffer,
+}
+
+/// The buffer into which h2 reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Buffer {
+    InUse,
+    /// It was filled, so that the next read is to the start of one.
+    Filled,
+    /// Its memory was given back.
+    GivenBack,
 }
 
 impl<S> Framed<S> {
@@ -62,11 +77,13 @@ impl<S> Framed<S> {
             priority_updates: PriorityUpdates::default(),
             flow: None,
             most_early: 0,
+            buffer: Buffer::InUse,
         }
     }
 
     /// What the client says of its windows and of what is urgent concerns `flow`. It may have so many streams at once.
     pub(super) fn with_flow(mut self, flow: Flow, streams: u32) -> Self {
+        flow.set_keeps_buffer();
         (self.flow, self.most_early) = (Some(flow), streams as usize);
         self
     }
@@ -101,6 +118,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Framed<S> {
         Poll::Ready(Ok(()))
     }
 
+    /// Nothing is there to be read into the buffer. Ready when it was filled by what h2 ignores.
+    fn poll_buffer(&mut self, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let may_rest = self.flow.as_ref().is_some_and(Flow::is_resting) && self.received.takes_any();
+        match self.buffer {
+            Buffer::InUse if may_rest => {
+                let room = buf.remaining();
+                let Some((head, len)) = filler(room) else { return Poll::Pending };
+                buf.put_slice(&head);
+                buf.initialize_unfilled_to(len - head.len());
+                buf.advance(len - head.len());
+                if len == room {
+                    self.buffer = Buffer::Filled;
+                }
+                return Poll::Ready(Ok(()));
+            }
+            Buffer::Filled => {
+                kernel::memory::give_back(buf.initialize_unfilled());
+                self.buffer = Buffer::GivenBack;
+            }
+            Buffer::InUse | Buffer::GivenBack => {}
+        }
+        Poll::Pending
+    }
+
     /// Tells the client why, if no frame is half sent, and the connection takes it at once.
     fn cut(&mut self, cx: &mut Context<'_>, fault: Fault) {
         self.is_cut = true;
@@ -123,7 +164,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Framed<S> {
             return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
-        ready!(this.poll_bytes(cx, buf))?;
+        match this.poll_bytes(cx, buf) {
+            Poll::Ready(read) => read?,
+            Poll::Pending => return this.poll_buffer(buf),
+        }
+        this.buffer = Buffer::InUse;
         let Self { account, priority_updates, flow, most_early, .. } = this;
         let now = Instant::now();
         let mut fault = None;
@@ -201,12 +246,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Framed<S> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt as _;
+    use std::{sync::atomic::AtomicUsize, time::Duration};
+
+    use http::{Request, Response};
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        time::sleep,
+    };
 
     use super::*;
     use crate::{
         config::{Classes, Cutoffs, Enforce, UplinkConfig, UplinkRate},
-        gate::Gate,
+        gate::{
+            Gate,
+            tests::memory::{self, MemoryClient},
+        },
         uplink::Uplink,
     };
 
@@ -245,5 +299,88 @@ mod tests {
         assert_eq!(window_after(&[SETTINGS]).await, 1 << 16);
         assert_eq!(window_after(&[SETTINGS, ACKNOWLEDGEMENT]).await, 1 << 16);
         assert_eq!(window_after(&[SETTINGS, ACKNOWLEDGEMENT, SETTINGS]).await, 0);
+    }
+
+    /// Notes how much room the last read had that found nothing.
+    struct Watched<S> {
+        inner: S,
+        room: Arc<AtomicUsize>,
+    }
+
+    impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+            if read.is_pending() {
+                self.room.store(buf.remaining(), Relaxed);
+            }
+            read
+        }
+    }
+
+    impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+        fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Pin::new(&mut self.inner).poll_write(cx, bytes)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.inner).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.inner).poll_shutdown(cx)
+        }
+    }
+
+    /// h2 behind a gate; and the room in its buffer.
+    fn served() -> (MemoryClient, Arc<AtomicUsize>) {
+        let (transport, client) = memory::connection(1 << 16);
+        let gate = Gate::new(transport, &uplink());
+        let flow = gate.flow();
+        let inner = Framed::new(gate, Bytes::new(), Arc::default()).with_flow(flow, 128);
+        let room = Arc::<AtomicUsize>::default();
+        let watched = Watched { inner, room: room.clone() };
+        tokio::spawn(async move {
+            let mut connection = h2::server::handshake(watched).await.unwrap();
+            while let Some(request) = connection.accept().await {
+                request.unwrap().1.send_response(Response::new(()), true).unwrap();
+            }
+        });
+        (client, room)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_buffer_of_a_connection_that_rests_is_read_to_from_its_start_again() {
+        let (client, room) = served();
+        let (mut client, connection) = h2::client::handshake(client).await.unwrap();
+        tokio::spawn(connection);
+        for _ in 0..3 {
+            for _ in 0..30 {
+                let request = Request::builder().uri("http://a/").header("x", "y".repeat(200)).body(()).unwrap();
+                client.send_request(request, true).unwrap().0.await.unwrap();
+            }
+            let used = room.load(Relaxed);
+            assert!(used % 4096 != 0, "{used}");
+            sleep(Duration::from_secs(10)).await;
+            assert_eq!(room.load(Relaxed), 8192);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_may_rest_within_a_block_of_fields() {
+        const HEADERS: &[u8] = &[0, 0, 2, kind::HEADERS, 1, 0, 0, 0, 1, 0x82, 0x87];
+        const CONTINUATION: &[u8] = &[0, 0, 4, kind::CONTINUATION, 4, 0, 0, 0, 1, 0x84, 0x01, 0x01, b'a'];
+        const NO_SETTINGS: &[u8] = &[0, 0, 0, kind::SETTINGS, 0, 0, 0, 0, 0];
+        let (mut client, room) = served();
+        client.write_all(&[HTTP2_PREFACE, NO_SETTINGS, HEADERS].concat()).await.unwrap();
+        sleep(Duration::from_secs(10)).await;
+        assert_ne!(room.load(Relaxed), 8192);
+        client.write_all(CONTINUATION).await.unwrap();
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(room.load(Relaxed), 8192);
+        let mut sent = vec![0; 4096];
+        let len = client.read(&mut sent).await.unwrap();
+        let mut kinds = Vec::new();
+        Frames::behind(0).read(&sent[..len], |frame| kinds.push((frame.kind, frame.stream)));
+        assert!(kinds.contains(&(kind::HEADERS, 1)), "{kinds:?}");
     }
 }

@@ -15,7 +15,14 @@ pub(super) mod kind {
     pub(in crate::http) const CONTINUATION: u8 = 9;
     /// RFC 9218, section 7.1.
     pub(in crate::http) const PRIORITY_UPDATE: u8 = 0x10;
+    /// No type. Frames of unknown types are ignored (RFC 9113, section 5.5).
+    pub(in crate::http) const UNKNOWN: u8 = 0xff;
 }
+
+/// The flag of HEADERS and CONTINUATION frames that end a block of fields.
+const END_HEADERS: u8 = 4;
+/// Bytes of the largest payload that every peer takes.
+const LARGEST_PAYLOAD_BYTES: usize = 16 * 1024;
 
 /// What comes of a frame.
 #[derive(Clone, Copy, Debug)]
@@ -43,12 +50,14 @@ pub(super) struct Frames {
     head: [u8; FRAME_HEAD_BYTES],
     /// Bytes of `head` that have come.
     come: usize,
+    /// The next frame has to continue a block of fields.
+    is_in_block: bool,
 }
 
 impl Frames {
     /// Frames that begin behind so many bytes.
     pub(super) fn behind(bytes: usize) -> Self {
-        Self { skip: bytes, head: [0; FRAME_HEAD_BYTES], come: 0 }
+        Self { skip: bytes, head: [0; FRAME_HEAD_BYTES], come: 0, is_in_block: false }
     }
 
     /// Reads on. `each` is told the head of each frame as soon as all of the head has come.
@@ -77,7 +86,7 @@ impl Frames {
             self.come += taken;
             bytes = &bytes[taken..];
             if self.come == FRAME_HEAD_BYTES {
-                let [long, lengths @ .., kind, _flags, s0, s1, s2, s3] = self.head;
+                let [long, lengths @ .., kind, flags, s0, s1, s2, s3] = self.head;
                 let head = FrameHead {
                     len: usize::from(long) << 16 | usize::from(u16::from_be_bytes(lengths)),
                     kind,
@@ -86,6 +95,9 @@ impl Frames {
                 };
                 self.come = 0;
                 self.skip = head.len;
+                if matches!(kind, kind::HEADERS | kind::CONTINUATION) {
+                    self.is_in_block = flags & END_HEADERS == 0;
+                }
                 each(Part::Head(head));
             }
         }
@@ -95,6 +107,18 @@ impl Frames {
     pub(super) fn is_between(&self) -> bool {
         self.skip == 0 && self.come == 0
     }
+
+    /// Whether a frame of any type may come next.
+    pub(super) fn takes_any(&self) -> bool {
+        self.is_between() && !self.is_in_block
+    }
+}
+
+/// The head of a frame that is ignored and that fills `bytes`, or as many as a frame may have; and its length. `None`: it has no room.
+pub(super) fn filler(bytes: usize) -> Option<([u8; FRAME_HEAD_BYTES], usize)> {
+    let payload = bytes.checked_sub(FRAME_HEAD_BYTES)?.min(LARGEST_PAYLOAD_BYTES);
+    let [.., long, high, low] = payload.to_be_bytes();
+    Some(([long, high, low, kind::UNKNOWN, 0, 0, 0, 0, 0], FRAME_HEAD_BYTES + payload))
 }
 
 /// Why a connection ends (RFC 9113, section 7).
@@ -143,5 +167,35 @@ mod tests {
         assert!(frames.is_between());
         heads(&mut frames, &[b"\0"]);
         assert!(!frames.is_between());
+    }
+
+    #[test]
+    fn within_a_block_of_fields_no_other_frame_may_come() {
+        let takes_any = |pieces: &[&[u8]]| {
+            let mut frames = Frames::behind(0);
+            heads(&mut frames, pieces);
+            frames.takes_any()
+        };
+        let headers: &[u8] = &[0, 0, 1, kind::HEADERS, 1, 0, 0, 0, 1, 0x82];
+        let middle: &[u8] = &[0, 0, 1, kind::CONTINUATION, 0, 0, 0, 0, 1, 0x87];
+        let last: &[u8] = &[0, 0, 1, kind::CONTINUATION, END_HEADERS, 0, 0, 0, 1, 0x84];
+        assert!(takes_any(&[]));
+        assert!(!takes_any(&[headers]));
+        assert!(!takes_any(&[headers, middle]));
+        assert!(takes_any(&[headers, middle, last]));
+        assert!(!takes_any(&[headers, middle, &last[..9]]));
+        assert!(takes_any(&[&goaway(5, Fault::Protocol)]));
+    }
+
+    #[test]
+    fn a_filler_is_one_frame_of_an_unknown_type() {
+        for (room, expected) in [(9, 9), (10, 10), (8192, 8192), (16_393, 16_393), (20_000, 16_393)] {
+            let (head, len) = filler(room).unwrap();
+            assert_eq!(len, expected);
+            let mut frames = Frames::behind(0);
+            assert_eq!(heads(&mut frames, &[&head, &vec![0; len - head.len()]]), [(len - 9, kind::UNKNOWN, 0)]);
+            assert!(frames.takes_any());
+        }
+        assert_eq!(filler(8), None);
     }
 }

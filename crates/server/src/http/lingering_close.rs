@@ -15,7 +15,7 @@ use tokio::{
 /// A closed connection whose client is still sending is read from for so long and so far, because closing a socket with
 /// unread bytes resets it, and throws away what was not sent yet (RFC 9112, section 9.6).
 const LINGER: Duration = Duration::from_secs(2);
-const LINGER_BYTES: usize = 4 * 1024 * 1024;
+const LINGER_BYTES: u32 = 4 * 1024 * 1024;
 /// For the last bytes of a transport that is shut down (the TLS alert).
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 const READ_BYTES: usize = 2048;
@@ -25,7 +25,7 @@ const READ_BYTES: usize = 2048;
 pub(super) struct LingeringClose {
     /// Our side is closed.
     shut: bool,
-    thrown_away: usize,
+    thrown_away: u32,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -60,7 +60,8 @@ impl LingeringClose {
             if read.is_err() || buf.filled().is_empty() {
                 break;
             }
-            self.thrown_away += buf.filled().len();
+            // At most [`READ_BYTES`].
+            self.thrown_away += buf.filled().len() as u32;
         }
         Poll::Ready(())
     }

@@ -67,46 +67,50 @@ where
     }
     let HttpSettings { head, patience, .. } = connection.server.snapshot.load().http;
     let session = Session::new(stream, head, patience, connection.state.drain.clone()).with_direct(direct);
-    // In a box, because a future may hold what is moved into it twice.
-    Box::pin(serve_http1(Box::new(session), patience.idle, connection))
+    serve_http1(Box::new(session), connection)
 }
 
-async fn serve_http1<S>(
+/// In a box whose parts stand in it once, as those of a function's would not.
+fn serve_http1<S>(
     mut session: Box<Session<S, GatedBody<AnswerBody>>>,
-    idle_timeout: Duration,
     connection: Arc<Connection>,
-) where
+) -> Pin<Box<dyn Future<Output = ()> + Send>>
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let state = connection.state.clone();
-    let mut drained = pin!(state.drain.cancelled());
-    wake_at(drained.as_mut()).await;
-    match poll_fn(|cx| session.poll_protocol(cx)).await {
-        Some(Protocol::Http1) => {}
-        Some(Protocol::Http2) => {
-            let (stream, early) = session.into_parts();
-            return serve_http2(stream, early, connection).await;
+    Box::pin(async move {
+        let state = connection.state.clone();
+        let mut drained = pin!(state.drain.cancelled());
+        wake_at(drained.as_mut()).await;
+        match poll_fn(|cx| session.poll_protocol(cx)).await {
+            Some(Protocol::Http1) => {}
+            Some(Protocol::Http2) => {
+                let (stream, early) = session.into_parts();
+                return serve_http2(stream, early, connection).await;
+            }
+            None => return poll_fn(|cx| session.poll_close(cx)).await,
         }
-        None => return poll_fn(|cx| session.poll_close(cx)).await,
-    }
 
-    let answer = |request, body| pipeline::respond(&connection, request, IncomingBody::from(body), None);
-    let refuse = |Refused { status, is_head, line }| pipeline::refuse(&connection, status, is_head, line);
-    session.serve(&state.interims, answer, refuse).await;
-    match state.take_tunnel() {
-        Some(Tunnel { upgraded, class, permits: _held, idle }) => {
-            let (server, flow) = (connection.server.clone(), connection.flow.clone());
-            drop(connection);
-            let (stream, early) = session.into_parts();
-            let client = tunnel::Client::new(stream, early, flow, class);
-            // What comes after HTTP/1 is in a box, so that an idle connection is not as large as it.
-            Box::pin(tunnel::run(client, *upgraded, &server.stopping, idle.unwrap_or(idle_timeout))).await;
+        let answer = |request, body| pipeline::respond(&connection, request, IncomingBody::from(body), None);
+        let refuse = |Refused { status, is_head, line }| pipeline::refuse(&connection, status, is_head, line);
+        session.serve(&state.interims, answer, refuse).await;
+        match state.take_tunnel() {
+            Some(tunnel) => {
+                let Tunnel { upgraded, class, permits: _held, idle } = *tunnel;
+                let (server, flow) = (connection.server.clone(), connection.flow.clone());
+                drop(connection);
+                let idle = idle.unwrap_or(session.idle_timeout());
+                let (stream, early) = session.into_parts();
+                let client = tunnel::Client::new(stream, early, flow, class);
+                // What comes after HTTP/1 is in a box, so that an idle connection is not as large as it.
+                Box::pin(tunnel::run(client, *upgraded, &server.stopping, idle)).await;
+            }
+            None => {
+                drop(connection);
+                poll_fn(|cx| session.poll_close(cx)).await;
+            }
         }
-        None => {
-            drop(connection);
-            poll_fn(|cx| session.poll_close(cx)).await;
-        }
-    }
+    })
 }
 
 /// Has the current task woken when the future is ready. A task's waker stays the same, so one registration lasts for the

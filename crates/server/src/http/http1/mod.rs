@@ -408,6 +408,11 @@ where
         self.lingering_close.poll(&mut self.transport, lingers, cx)
     }
 
+    /// How long the connection may be idle between requests.
+    pub(super) fn idle_timeout(&self) -> Duration {
+        self.clock.patience.idle
+    }
+
     /// The connection, and what was read and belongs to no request.
     pub(super) fn into_parts(self) -> (S, Bytes) {
         (self.transport, self.read.into_bytes())
@@ -473,8 +478,9 @@ impl Incoming {
 struct Clock {
     patience: Patience,
     drain: CancellationToken,
-    /// What is being waited for, and since when; `None`: nothing is.
-    wait: Option<(WaitsFor, Instant)>,
+    /// What is being waited for; `None`: nothing is.
+    waits_for: Option<WaitsFor>,
+    since: Instant,
     /// No request has come yet.
     is_fresh: bool,
     closing_since: Option<Instant>,
@@ -492,23 +498,24 @@ impl Clock {
     fn new(patience: Patience, drain: CancellationToken) -> Self {
         let now = Instant::now();
         let timer = Timer::at(now + patience.head);
-        Self { patience, drain, wait: Some((WaitsFor::Head, now)), is_fresh: true, closing_since: None, timer }
+        let waits_for = Some(WaitsFor::Head);
+        Self { patience, drain, waits_for, since: now, is_fresh: true, closing_since: None, timer }
     }
 
     /// A request has begun.
     fn begun(&mut self) {
-        self.wait = None;
+        self.waits_for = None;
         self.is_fresh = false;
     }
 
     /// Ready when the client has kept us waiting for too long: for a head, or the rest of one.
     fn poll_over(&mut self, cx: &mut Context<'_>, rest: bool) -> Poll<()> {
         let what = if rest { WaitsFor::RestOfHead } else { WaitsFor::Head };
-        let since = match self.wait {
-            Some((before, since)) if before == what || self.is_fresh => since,
-            _ => Instant::now(),
-        };
-        self.wait = Some((what, since));
+        if !self.waits_for.is_some_and(|before| before == what || self.is_fresh) {
+            self.since = Instant::now();
+        }
+        self.waits_for = Some(what);
+        let since = self.since;
         if self.closing_since.is_none() && self.drain.is_cancelled() {
             self.closing_since = Some(Instant::now());
         }

@@ -101,6 +101,10 @@ const GIVEN_MOST: f64 = 1.06;
 /// The shortest queue that is aimed at, and the part of a chunk's time where that is more.
 const TARGET_LEAST_NS: f64 = 0.05e6;
 const TARGET_OF_CHUNK: f64 = 0.1;
+/// This part of a chunk's time counts as queue, because the pacer's own queue, which is subtracted, stands at the bottleneck
+/// only where the rate is that of the link. Without it the queue was a chunk's third too long, and each new connection met it
+/// twice.
+const OWN_OF_CHUNK: f64 = 0.25;
 /// Bandwidth of the steering, in radians a second, at most; and its product with the delay of the measurement.
 const STEERING_MOST: f64 = 15.0;
 const STEERING_BY_DELAY: f64 = 0.3;
@@ -328,7 +332,9 @@ impl Correction {
             self.drain(now, load.sent_bytes, queue_ns, since);
             return;
         }
-        let queue_ns = self.round_trips.queue_ns(now, self.counts_from, false).map(|it| it - self.bias_ns as i64);
+        let own_ns = OWN_OF_CHUNK * self.round_trips.chunk_ns(Rate::clamped(self.estimate)) as f64;
+        let queue_ns = self.round_trips.queue_ns(now, self.counts_from, false);
+        let queue_ns = queue_ns.map(|it| it + (own_ns - self.bias_ns) as i64);
         let (Some(queue_ns), true) = (queue_ns, load.waits) else {
             self.steering = 0.0;
             return;

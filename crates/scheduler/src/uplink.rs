@@ -325,10 +325,11 @@ impl Uplink {
 
     /// Returns the next grant. Ask until `None`.
     pub fn poll_grant(&mut self, now: Instant) -> Option<Grant> {
-        if now < self.poll_timeout()? && !self.may_be_early(now) {
+        let due = self.poll_timeout()?;
+        self.advance(now);
+        if now < due && !self.may_be_early(now) {
             return None;
         }
-        self.advance(now);
         let (class, share) = match self.classes {
             None => (0, None),
             Some(_) => self.choose(now).map(|choice| (choice.class.index(), Some(choice.reason)))?,
@@ -358,7 +359,8 @@ impl Uplink {
     }
 
     /// Whether the next grant may be given before it is due: see [`crate::Pacing::early_percent`].
-    fn may_be_early(&self, now: Instant) -> bool {
+    fn may_be_early(&mut self, now: Instant) -> bool {
+        self.find_late(now);
         let first = |queue: &ClassQueue| {
             let &(_, place) = queue.places.first()?;
             let (job, most_bytes) = self.groups.beneficiary(&self.jobs, place);

@@ -60,7 +60,7 @@ pub(super) struct Core {
     /// The ticket of each waiting request, by its number. The scheduler reuses a number as soon as its request is
     /// refused. The request's future may be polled later, so its ticket keeps the decision.
     ticket_of: Vec<usize>,
-    armed_at: Option<Instant>,
+    pub(super) armed_at: Option<Instant>,
     classes: Vec<Arc<str>>,
     resources: Vec<Arc<str>>,
     default: ClassId,

@@ -148,9 +148,14 @@ impl Holder {
     pub fn slots(&self, now: Instant, cell: usize) -> u32 {
         let slots = self.holds(now, cell);
         match self.cells.get(cell) {
-            Some(it) if self.thaws(now).is_some() && self.is_leased(now) => slots.min(it.known_running),
+            Some(it) if self.pending && self.thaws(now).is_some() && self.is_leased(now) => slots.min(it.known_running),
             _ => slots,
         }
+    }
+
+    /// Whether there was more demand than slots when the store answered last.
+    pub fn is_wanted(&self, cell: usize) -> bool {
+        self.cells.get(cell).is_some_and(|it| it.wanted)
     }
 
     /// When slots may be used again although no answer has come.

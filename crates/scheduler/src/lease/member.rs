@@ -141,20 +141,29 @@ impl Member {
 
     /// Looks at what waits and runs, when admission has no decision left to make.
     pub fn observe(&mut self, now: Instant, admission: &Admission) {
-        self.holder.handle_service(service_ns(admission));
+        let mut is_measured = false;
         for (at, (cell, _)) in self.cells.iter().enumerate() {
-            let (mut running, mut waiting) = (0, 0);
-            let mut of_classes = core::mem::take(&mut self.of_classes);
-            of_classes.clear();
-            each(*cell, admission, |class, demand| {
-                of_classes.resize(class.index(), 0);
-                of_classes.push(demand.running + demand.waiting);
-                running += demand.running;
-                waiting += demand.waiting;
-            });
-            self.holder.handle_classes(at, &of_classes);
-            self.of_classes = of_classes;
-            self.holder.handle_load(now, at, running, waiting);
+            let (running, waiting) = match *cell {
+                Cell::Resource(resource) => admission.load(Some(resource)),
+                Cell::OfClass(resource, class) => {
+                    (admission.running_of(class, resource), admission.waiting(class, resource))
+                }
+                Cell::Total => admission.load(None),
+            };
+            // As a rule no request waits, and there is nothing to be patient about.
+            if waiting > 0 || self.holder.is_wanted(at) {
+                if !core::mem::replace(&mut is_measured, true) {
+                    self.holder.handle_service(service_ns(admission));
+                }
+                self.of_classes.clear();
+                let of_classes = &mut self.of_classes;
+                each(*cell, admission, |class, demand| {
+                    of_classes.resize(class.index(), 0);
+                    of_classes.push(demand.running + demand.waiting);
+                });
+                self.holder.handle_classes(at, of_classes);
+            }
+            self.holder.handle_load(now, at, running, waiting as u32);
         }
     }
 

@@ -43,6 +43,9 @@ impl Row {
 
     /// The class stays as many jobs ahead of the fluid service, or behind it, as it is.
     fn set_weight(&mut self, weight: u32, virtual_time: u128) {
+        if weight == self.weight {
+            return;
+        }
         let (old, new) = (u128::from(self.weight), u128::from(weight));
         let scaled = |jobs: u128| jobs.saturating_mul(old) / new;
         self.start = match self.start.checked_sub(virtual_time) {

@@ -31,9 +31,10 @@ const fn name(division: Division) -> &'static str {
 pub(crate) fn encode(ask: &Ask, store: u64, cells: &[CellSettings], names: &[CellName]) -> String {
     let cells: Vec<_> = (ask.cells.iter().zip(cells).zip(names))
         .map(|((ask, settings), names)| {
-            let classes: Vec<_> = (names.classes.iter().zip(&settings.classes).zip(&ask.demands))
-                .map(|((name, class), demand)| {
-                    json!([name, class.weight, class.reserve, demand.running, demand.waiting])
+            let started = ask.started.iter().copied().chain(std::iter::repeat(0));
+            let classes: Vec<_> = (names.classes.iter().zip(&settings.classes).zip(&ask.demands).zip(started))
+                .map(|(((name, class), demand), started)| {
+                    json!([name, class.weight, class.reserve, demand.running, demand.waiting, started])
                 })
                 .collect();
             json!({
@@ -62,14 +63,15 @@ pub(crate) fn encode(ask: &Ask, store: u64, cells: &[CellSettings], names: &[Cel
 pub(crate) fn decode(answer: &Value) -> Option<Reply> {
     let [number, gateways, leads, cells] = list(answer)? else { return None };
     let grant = |cell: &Value| {
-        let [slots, wanted, parts, window, others] = list(cell)? else { return None };
+        let [slots, wanted, parts, factors, window, others] = list(cell)? else { return None };
         let [running, waiting, done, failed, service_us] = list(others)? else { return None };
-        let parts = list(parts)?.iter().map(small).collect::<Option<_>>()?;
+        let small_list = |of| list(of)?.iter().map(small).collect::<Option<Vec<u32>>>();
         let finished = Tally { done: small(done)?, failed: small(failed)?, service_us: whole(service_us)? };
         Some(Grant {
             slots: small(slots)?,
             wanted: whole(wanted)? != 0,
-            parts,
+            parts: small_list(parts)?,
+            factors: small_list(factors)?,
             window: small(window)?,
             others: Others { running: small(running)?, waiting: small(waiting)?, finished },
         })

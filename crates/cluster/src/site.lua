@@ -16,6 +16,7 @@ local NEARLY = 1e-6
 local MANY = 32
 local TOLD_US = 1000
 local LISTEN_US = 300000
+local REPAY_US, LEAST_FOR_SLOT, MOST_FACTOR = 400000, 8, 2
 local WANTED_GAP_US, WANTED_LEAST_US, WANTED_MOST_US = 50, 2000, 50000
 -- A site without gateways is forgotten after that.
 local KEEP_MS = 3600000
@@ -125,7 +126,9 @@ end
 function Site:cell(name)
   local cell = self.sums.cells[name]
   if not cell then
-    cell = { demands = {}, running = 0, held = 0, idle = 0, finished = { 0, 0, 0 }, told = {}, size = 0 }
+    cell = {
+      demands = {}, running = 0, held = 0, idle = 0, finished = { 0, 0, 0 }, told = {}, size = 0, owed = {}, recent = 0,
+    }
     self.sums.cells[name] = cell
   end
   return cell
@@ -275,6 +278,35 @@ function Site:lead(leads, ask)
   return others
 end
 
+-- Counts requests that have started against the weights of the classes that want more than they get. What each weight is to
+-- be multiplied by, in thousandths.
+function Site:settle(now, ask, window, by_class, demands)
+  local cell, all, compared, weights = self:cell(ask.name), 0, 0, 0
+  for i, class in ipairs(ask.classes) do
+    all = all + class[6]
+    if by_class[i] < demands[i] then
+      compared = compared + class[6]
+      weights = weights + class[2]
+    end
+  end
+  cell.recent = cell.recent / (1 + (now - (cell.settled or now)) / REPAY_US) + all
+  cell.settled = now
+  local span, factors = math.max(cell.recent, LEAST_FOR_SLOT * window), {}
+  for i, class in ipairs(ask.classes) do
+    if by_class[i] < demands[i] then
+      local part = class[2] / weights
+      local owed = (cell.owed[class[1]] or 0) + compared * part - class[6]
+      owed = math.max(math.min(owed, span), -span)
+      cell.owed[class[1]] = owed
+      factors[i] = math.floor(math.max(math.min(1 + owed / (part * span), MOST_FACTOR), 1 / MOST_FACTOR) * 1000 + 0.5)
+    else
+      cell.owed[class[1]] = 0
+      factors[i] = 1000
+    end
+  end
+  return factors
+end
+
 function Site:grant(now, gateway, ask, window, had, periods, most, gateways, slow)
   local cell = self:cell(ask.name)
   local demands, weights, reserves, all, demand = {}, {}, {}, 0, 0
@@ -291,6 +323,7 @@ function Site:grant(now, gateway, ask, window, had, periods, most, gateways, slo
   self:forget_told(now, ask.name, gateway)
   local wanted = all > divided
   local by_class = wanted and divide(divided, ask.division, weights, reserves, demands) or demands
+  local factors = ask.division == 'weighted' and self:settle(now, ask, window, by_class, demands) or {}
   local exact, parts = 0, {}
   for i, class in ipairs(ask.classes) do
     local part = demands[i] > 0 and (class[4] + class[5]) / demands[i] or 1 / gateways
@@ -338,15 +371,16 @@ function Site:grant(now, gateway, ask, window, had, periods, most, gateways, slo
   end
   local kept = {}
   for _, class in ipairs(ask.classes) do kept[class[1]] = { class[4], class[5] } end
-  return { demands = kept, slots = slots, credit = credit, lacks = lacks, could = could }, { slots, wanted and 1 or 0, parts, window }
+  return { demands = kept, slots = slots, credit = credit, lacks = lacks, could = could }, { slots, wanted and 1 or 0, parts, factors, window }
 end
 
 -- KEYS: gateways, sums, ends, and the beginning of denied:CELL.
 -- ARGV: gateway, lease in microseconds, the ask as JSON; in tests also the time in microseconds.
 -- The ask: seen, gateways, linger and keep (microseconds), store (the number of this process, 0 if it is not known), and by cell: name, window, adjusted, division, holds, finished (done,
--- failed, microseconds of service), and by class: name, weight, reserve, running, waiting. The answer: its number, the
--- number of gateways, whether this one leads, and by cell: slots, whether others want some, the part of each class's
--- requests in thousandths, all slots of the cell, and what Site:lead says of the others.
+-- failed, microseconds of service), and by class: name, weight, reserve, running, waiting, started. The answer: its number,
+-- the number of gateways, whether this one leads, and by cell: slots, whether others want some, the part of each class's
+-- requests and what its weight is to be multiplied by, both in thousandths, all slots of the cell, and what Site:lead says
+-- of the others.
 local function ask(keys, argv)
   local gateway, lease, its = argv[1], tonumber(argv[2]), cjson.decode(argv[3])
   local time = redis.call('TIME')
@@ -399,7 +433,7 @@ local function ask(keys, argv)
       if doubt[3] then most = math.max(most, math.floor(window / most_gateways), 1) end
     end
     local held, grant = site:grant(now, gateway, cell, window, had, periods, most, gateways, slow)
-    grant[5] = others
+    grant[6] = others
     if had and had.kept then
       -- The ask may have been on its way for long. Its answer arrives nowhere then.
       local free = math.max(window - site:cell(cell.name).held, 0)

@@ -155,8 +155,20 @@ async fn same(
             linger_ns: 300_000_000,
             keep_ns: if id < 4 { 0 } else { 2_000_000_000 },
             cells: vec![
-                CellAsk { window, finished, holds: holds[0], demands: demands(running, waiting) },
-                CellAsk { window: 1 + waiting[1], finished, holds: holds[1], demands: demands([0; 3], of_disk) },
+                CellAsk {
+                    window,
+                    finished,
+                    holds: holds[0],
+                    demands: demands(running, waiting),
+                    started: vec![running[1], running[2], waiting[1]],
+                },
+                CellAsk {
+                    window: 1 + waiting[1],
+                    finished,
+                    holds: holds[1],
+                    demands: demands([0; 3], of_disk),
+                    started: of_disk.to_vec(),
+                },
             ],
         };
         let json = encode(&ask, process, &settings, &names);

@@ -24,11 +24,14 @@
 //! - If there is more demand than slots, each class has what its policy gives it over the whole site, and each gateway a
 //!   part of that in proportion to its requests of the class. Fractions of slots are evened out over time, so that with
 //!   fewer slots than gateways all have their turns.
+//! - With [`Division::Weighted`], what a class lacks while requests move between gateways is repaid, where other classes wait at
+//!   the same gateway.
 //! - If there are more slots than demand, each gateway has slots for its requests and an equal part of the rest. One such
 //!   part stays with the store.
 //! - A store that may have forgotten something (started anew, or failed over to a replica) grants no gateway more than it
 //!   holds until all leases that it might have granted have ended.
 
+mod account;
 mod divide;
 mod holder;
 mod ledger;
@@ -112,6 +115,8 @@ pub struct CellAsk {
     pub holds: u32,
     /// By class.
     pub demands: Vec<Demand>,
+    /// Requests that have started since its last ask, by class.
+    pub started: Vec<u32>,
 }
 
 /// A message of a gateway to the store.
@@ -137,6 +142,8 @@ pub struct Grant {
     pub slots: u32,
     /// The part of each class's requests that is at this gateway, in thousandths.
     pub parts: Vec<u32>,
+    /// What the weight of each class is to be multiplied by, in thousandths: more than 1000 for a class that is owed something.
+    pub factors: Vec<u32>,
     /// Whether there is more demand than slots: then slots without a request are given back at once.
     pub wanted: bool,
     /// All slots of the cell.

@@ -56,7 +56,7 @@ use alloc::boxed::Box;
 use core::fmt;
 
 pub(crate) use self::capacity::apportion;
-pub use self::contender::{Choice, Contender, Delay, Reason, Share, Slots};
+pub use self::contender::{Choice, Contender, Delay, Reason, Share, Slots, WHOLE};
 use self::{
     capacity::Capacity,
     delay::{Mdp, Pwad, Wtp},

@@ -25,7 +25,7 @@ use super::{
     request::Arrival,
     routes::Routes,
     settings::{Contradiction, check, class_names, resource_names, settings},
-    stats::{ResourceStats, Stats},
+    stats::{ResourceStats, Stats, less},
     windows::{Adjusted, Due, Windows, ns},
 };
 use crate::{alarm::Alarm, config::Classes, wakers::Wakers};
@@ -60,7 +60,7 @@ pub(super) struct Core {
     /// The ticket of each waiting request, by its number. The scheduler reuses a number as soon as its request is
     /// refused. The request's future may be polled later, so its ticket keeps the decision.
     ticket_of: Vec<usize>,
-    armed_at: Option<Instant>,
+    pub(super) armed_at: Option<Instant>,
     classes: Vec<Arc<str>>,
     resources: Vec<Arc<str>>,
     default: ClassId,
@@ -410,6 +410,9 @@ impl AdmissionDriver {
             let outcome = match decision {
                 Decision::Start(start) => {
                     core.tell_started(now, &start);
+                    if let Some(membership) = &mut core.membership {
+                        membership.handle_started(&start);
+                    }
                     Outcome::Started { request, since: now, waited_ns: start.waited_ns }
                 }
                 Decision::Refuse { refusal, .. } => {
@@ -548,22 +551,6 @@ impl Core {
 
     fn tell_refused(&self, now: Instant, class: ClassId, refusal: Refusal, waited_ns: u64) {
         tracing::trace!(at_ns = now.as_ns(), class = self.name(class), waited_ns, ?refusal, "refused");
-    }
-}
-
-/// The counts since an earlier moment.
-fn less(now: &ClassStats, before: &ClassStats) -> ClassStats {
-    ClassStats {
-        waiting: now.waiting,
-        running: now.running,
-        arrived: now.arrived.saturating_sub(before.arrived),
-        started: now.started.saturating_sub(before.started),
-        finished: now.finished.saturating_sub(before.finished),
-        gone_waiting: now.gone_waiting.saturating_sub(before.gone_waiting),
-        gone_running: now.gone_running.saturating_sub(before.gone_running),
-        refused_full: now.refused_full.saturating_sub(before.refused_full),
-        refused_waited: now.refused_waited.saturating_sub(before.refused_waited),
-        refused_late: now.refused_late.saturating_sub(before.refused_late),
     }
 }
 

@@ -40,6 +40,8 @@ impl Admission {
         self.driver.with_leases(|_, core, now| {
             if let Some(membership) = &mut core.membership {
                 membership.handle_reply(now, ask.asked_at, reply, &mut core.machine, &mut core.windows);
+                // It is set for an answer that does not come soon.
+                core.armed_at = None;
             }
         });
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use scheduler::{
     Instant,
-    admission::{self as machine, Settings},
+    admission::{self as machine, Settings, Start},
     control::Method,
     lease::{Cell, CellSettings, Member, Others, Reply, Times},
 };
@@ -78,6 +78,10 @@ impl Membership {
 
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         self.member.poll_timeout(now)
+    }
+
+    pub fn handle_started(&mut self, start: &Start) {
+        self.member.handle_started(start.resource, start.class);
     }
 
     pub fn handle_finished(&mut self, finished: &scheduler::control::Finished, class: scheduler::class::ClassId) {

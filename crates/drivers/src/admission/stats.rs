@@ -31,3 +31,19 @@ pub struct ResourceStats {
     /// Mean service time of its last requests.
     pub mean_service: Option<Duration>,
 }
+
+/// The counts since an earlier moment.
+pub(super) fn less(now: &ClassStats, before: &ClassStats) -> ClassStats {
+    ClassStats {
+        waiting: now.waiting,
+        running: now.running,
+        arrived: now.arrived.saturating_sub(before.arrived),
+        started: now.started.saturating_sub(before.started),
+        finished: now.finished.saturating_sub(before.finished),
+        gone_waiting: now.gone_waiting.saturating_sub(before.gone_waiting),
+        gone_running: now.gone_running.saturating_sub(before.gone_running),
+        refused_full: now.refused_full.saturating_sub(before.refused_full),
+        refused_waited: now.refused_waited.saturating_sub(before.refused_waited),
+        refused_late: now.refused_late.saturating_sub(before.refused_late),
+    }
+}

@@ -31,4 +31,14 @@ impl Admission {
             }
         }
     }
+
+    /// Requests of all classes that run and that wait: of a resource type, or of all types. Types without a window of their own have
+    /// one number together.
+    pub fn load(&self, resource: Option<ResourceId>) -> (u32, usize) {
+        match resource.map(|it| self.lane_of.get(it.index())) {
+            Some(Some(&lane)) => (self.lanes[lane].running, self.lanes[lane].waiting),
+            Some(None) => (0, 0),
+            None => (self.running, self.lanes.iter().map(|lane| lane.waiting).sum()),
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use alloc::{vec, vec::Vec};
 
 use super::{CellAsk, CellSettings, Reply, alone};
-use crate::time::Instant;
+use crate::{share::WHOLE, time::Instant};
 
 /// How many gateways are assumed before the store has said it.
 const UNKNOWN_GATEWAYS: u32 = 4;
@@ -22,7 +22,7 @@ const PATIENCE_REQUESTS: u64 = 2;
 /// ... and after this time at the latest.
 const MOST_PATIENCE_NS: u64 = 2_000_000;
 /// Units of a smoothed part in a thousandth, so that nothing is lost by rounding.
-const FINE: u32 = 64;
+const FINE: u32 = WHOLE / 1000;
 
 /// Times of a lease, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +82,13 @@ struct Cell {
     slots: u32,
     /// By class, smoothed.
     parts: Vec<u32>,
+    /// The same, times what weights are to be multiplied by.
+    weights: Vec<u32>,
     wanted: bool,
     /// Requests that ran at the last ask: the store counts their slots as taken, even beyond those granted.
     known_running: u32,
+    /// Requests of each class at the last ask.
+    known: Vec<u32>,
     /// Requests wait, and all slots are in use.
     short: bool,
     /// Slots are free, and no request waits.
@@ -144,9 +148,14 @@ impl Holder {
     pub fn slots(&self, now: Instant, cell: usize) -> u32 {
         let slots = self.holds(now, cell);
         match self.cells.get(cell) {
-            Some(it) if self.thaws(now).is_some() && self.is_leased(now) => slots.min(it.known_running),
+            Some(it) if self.pending && self.thaws(now).is_some() && self.is_leased(now) => slots.min(it.known_running),
             _ => slots,
         }
+    }
+
+    /// Whether there was more demand than slots when the store answered last.
+    pub fn is_wanted(&self, cell: usize) -> bool {
+        self.cells.get(cell).is_some_and(|it| it.wanted)
     }
 
     /// When slots may be used again although no answer has come.
@@ -170,10 +179,11 @@ impl Holder {
         }
     }
 
-    /// The part of each class's requests in a cell that is at this gateway, smoothed, in any unit; empty without a lease.
+    /// The part of each class's requests in a cell that is at this gateway, smoothed, and more if the class is owed something
+    /// ([`crate::share::Share::handle_parts`]); empty without a lease.
     pub fn parts(&self, now: Instant, cell: usize) -> &[u32] {
         match self.cells.get(cell) {
-            Some(it) if self.is_leased(now) => &it.parts,
+            Some(it) if self.is_leased(now) => &it.weights,
             _ => &[],
         }
     }
@@ -235,6 +245,15 @@ impl Holder {
         self.changed |= returned || unknown && (much || slots == 0);
     }
 
+    /// The requests of each class in a cell, before [`Holder::handle_load`]. While slots are wanted, the store is told at once
+    /// when a class has more than twice as many as the store knows, or less than half.
+    pub fn handle_classes(&mut self, cell: usize, requests: &[u32]) {
+        let Some(it) = self.cells.get(cell).filter(|it| it.wanted) else { return };
+        let few = it.slots.div_ceil(4).max(2);
+        let is_much = |(&now, &known): (&u32, &u32)| now.max(known) > 2 * now.min(known) + few;
+        self.changed |= requests.iter().zip(&it.known).any(is_much);
+    }
+
     /// The store says that slots are free for this gateway, or that others want some.
     pub fn handle_notice(&mut self) {
         for it in &mut self.cells {
@@ -288,6 +307,7 @@ impl Holder {
         self.paid_until = self.paid_until.max(now).add_ns(self.gap_ns());
         for (cell, ask) in self.cells.iter_mut().zip(cells) {
             cell.known_running = ask.demands.iter().map(|it| it.running).sum();
+            cell.known = ask.demands.iter().map(|it| it.running + it.waiting).collect();
             cell.known_short = ask.demands.iter().any(|it| it.waiting > 0);
             cell.known_idle = !cell.known_short;
             cell.patient_until = None;
@@ -311,13 +331,18 @@ impl Holder {
             if !(led && self.leads) {
                 cell.window = grant.window.max(1);
             }
-            if cell.parts.len() == grant.parts.len() {
-                // Few requests make a part that is mostly chance.
-                for (part, newest) in cell.parts.iter_mut().zip(&grant.parts) {
-                    *part = (*part * (SMOOTHING - 1) + newest * FINE) / SMOOTHING;
-                }
-            } else {
-                cell.parts = grant.parts.iter().map(|part| part * FINE).collect();
+            let factors = grant.factors.iter().copied().chain(core::iter::repeat(1000));
+            cell.parts.resize(grant.parts.len(), 0);
+            cell.weights.clear();
+            for (at, (&newest, factor)) in grant.parts.iter().zip(factors).enumerate() {
+                // Few requests make a part that is mostly chance. Without any it says nothing.
+                cell.parts[at] = match (cell.known.get(at), cell.parts[at]) {
+                    (Some(0), _) => 0,
+                    (_, 0) => (newest * FINE).max(1),
+                    (_, before) => ((before * (SMOOTHING - 1) + newest * FINE) / SMOOTHING).max(1),
+                };
+                let part = cell.parts[at];
+                cell.weights.push((part * factor / 1000).max(part.min(1)));
             }
         }
     }
@@ -344,8 +369,10 @@ impl Cell {
             window: settings.window.max(1),
             slots: 0,
             parts: vec![],
+            weights: vec![],
             wanted: false,
             known_running: 0,
+            known: vec![],
             short: false,
             idle: false,
             patient_until: None,

@@ -6,7 +6,9 @@ use alloc::{
     vec::Vec,
 };
 
-use super::{Ask, CellAsk, CellSettings, Grant, Others, Reply, Tally, alone, divide::divide};
+use super::{
+    Ask, CellAsk, CellSettings, Division, Grant, Others, Reply, Tally, account::Account, alone, divide::divide,
+};
 use crate::time::Instant;
 
 /// Most that a gateway can be ahead of or behind its exact part, in slots.
@@ -82,6 +84,7 @@ struct Cell {
     told: VecDeque<(Instant, GatewayId)>,
     /// The gateways know that slots are wanted.
     called: bool,
+    account: Account,
 }
 
 #[derive(Clone, Debug)]
@@ -217,6 +220,7 @@ impl Ledger {
     /// Makes a ledger without memory.
     pub fn new(now: Instant, lease_ns: u64, cells: Vec<CellSettings>) -> Self {
         let empty = |settings: CellSettings| Cell {
+            account: Account::new(now, settings.classes.len()),
             demands: vec![0.0; settings.classes.len()],
             settings,
             running: 0,
@@ -375,11 +379,13 @@ impl Ledger {
         let available = divided.saturating_sub(cell.held);
         cell.forget_told(now, id);
         let wanted = all > f64::from(divided);
-        let by_class: Vec<f64> = if wanted {
-            divide(f64::from(divided), cell.settings.division, &cell.settings.classes, &demands)
-        } else {
-            demands.clone()
-        };
+        let (division, classes) = (cell.settings.division, &cell.settings.classes);
+        let by_class = if wanted { divide(f64::from(divided), division, classes, &demands) } else { demands.clone() };
+        let mut factors = vec![];
+        if division == Division::Weighted {
+            let wants = by_class.iter().zip(&demands).map(|(gets, demand)| gets < demand);
+            factors = cell.account.settle(now, f64::from(window), classes, wants, &ask.started);
+        }
         let mut exact = 0.0;
         let mut parts = Vec::with_capacity(demands.len());
         for (i, its) in ask.demands.iter().enumerate() {
@@ -435,7 +441,10 @@ impl Ledger {
         } else if !wanted {
             cell.called = false;
         }
-        (Held { ask, slots, credit, kept: false }, Grant { slots, parts, wanted, window, others: Others::default() })
+        (
+            Held { ask, slots, credit, kept: false },
+            Grant { slots, parts, factors, wanted, window, others: Others::default() },
+        )
     }
 
     /// Tells as many gateways as slots are free, beside those that were told already.

@@ -21,6 +21,17 @@ pub enum Cell {
     Total,
 }
 
+impl Cell {
+    /// Whether it divides slots of this resource type that the class may have.
+    fn counts(self, resource: ResourceId, class: ClassId) -> bool {
+        match self {
+            Self::Resource(of) => of == resource,
+            Self::OfClass(of, only) => of == resource && only == class,
+            Self::Total => false,
+        }
+    }
+}
+
 /// The cells of a site. `adjusted`: whether a controller adjusts the windows of resource types.
 pub fn cells(settings: &Settings, adjusted: bool) -> Vec<(Cell, CellSettings)> {
     let policy = settings.policy;
@@ -64,6 +75,10 @@ pub struct Member {
     applied_answer: Option<u64>,
     /// Finished since the last ask, by cell.
     finished: Vec<Tally>,
+    /// Started since the last ask, by cell and class.
+    started: Vec<Vec<u32>>,
+    /// Kept to reuse its memory.
+    of_classes: Vec<u32>,
 }
 
 impl Member {
@@ -75,8 +90,10 @@ impl Member {
             holder,
             applied: vec![None; cells.len()],
             finished: vec![Tally::default(); cells.len()],
+            started: vec![vec![0; settings.classes.len()]; cells.len()],
             cells,
             applied_answer: None,
+            of_classes: vec![],
         }
     }
 
@@ -88,6 +105,7 @@ impl Member {
         }
         self.applied = vec![None; cells.len()];
         self.finished = vec![Tally::default(); cells.len()];
+        self.started = vec![vec![0; settings.classes.len()]; cells.len()];
         (self.cells, self.applied_answer) = (cells, None);
     }
 
@@ -123,14 +141,29 @@ impl Member {
 
     /// Looks at what waits and runs, when admission has no decision left to make.
     pub fn observe(&mut self, now: Instant, admission: &Admission) {
-        self.holder.handle_service(service_ns(admission));
+        let mut is_measured = false;
         for (at, (cell, _)) in self.cells.iter().enumerate() {
-            let (mut running, mut waiting) = (0, 0);
-            each(*cell, admission, |_, demand| {
-                running += demand.running;
-                waiting += demand.waiting;
-            });
-            self.holder.handle_load(now, at, running, waiting);
+            let (running, waiting) = match *cell {
+                Cell::Resource(resource) => admission.load(Some(resource)),
+                Cell::OfClass(resource, class) => {
+                    (admission.running_of(class, resource), admission.waiting(class, resource))
+                }
+                Cell::Total => admission.load(None),
+            };
+            // As a rule no request waits, and there is nothing to be patient about.
+            if waiting > 0 || self.holder.is_wanted(at) {
+                if !core::mem::replace(&mut is_measured, true) {
+                    self.holder.handle_service(service_ns(admission));
+                }
+                self.of_classes.clear();
+                let of_classes = &mut self.of_classes;
+                each(*cell, admission, |class, demand| {
+                    of_classes.resize(class.index(), 0);
+                    of_classes.push(demand.running + demand.waiting);
+                });
+                self.holder.handle_classes(at, of_classes);
+            }
+            self.holder.handle_load(now, at, running, waiting as u32);
         }
     }
 
@@ -145,7 +178,14 @@ impl Member {
                 let mut demands = vec![Demand::default(); classes];
                 each(*cell, admission, |class, demand| demands[class.index()] = demand);
                 let finished = core::mem::take(&mut self.finished[at]);
-                CellAsk { window: self.holder.window(at), finished, holds: self.holder.holds(now, at), demands }
+                let started = core::mem::replace(&mut self.started[at], vec![0; classes]);
+                CellAsk {
+                    window: self.holder.window(at),
+                    finished,
+                    holds: self.holder.holds(now, at),
+                    demands,
+                    started,
+                }
             })
             .collect();
         self.holder.handle_asked(now, &asks);
@@ -159,6 +199,15 @@ impl Member {
         })
     }
 
+    /// A request has started.
+    pub fn handle_started(&mut self, resource: ResourceId, class: ClassId) {
+        for ((cell, _), started) in self.cells.iter().zip(&mut self.started) {
+            if cell.counts(resource, class) || *cell == Cell::Total {
+                started[class.index()] += 1;
+            }
+        }
+    }
+
     /// The site has finished a request.
     pub fn handle_finished(&mut self, resource: ResourceId, class: ClassId, done: bool, service_ns: u64) {
         let tally = match done {
@@ -166,12 +215,7 @@ impl Member {
             false => Tally { done: 0, failed: 1, service_us: 0 },
         };
         for ((cell, _), finished) in self.cells.iter().zip(&mut self.finished) {
-            let counts = match *cell {
-                Cell::Resource(of) => of == resource,
-                Cell::OfClass(of, only) => of == resource && only == class,
-                Cell::Total => false,
-            };
-            if counts {
+            if cell.counts(resource, class) {
                 finished.add(tally);
             }
         }

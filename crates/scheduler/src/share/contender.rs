@@ -5,6 +5,9 @@ use core::fmt;
 
 use crate::{class::ClassId, time::Instant};
 
+/// All requests of a class, in the unit of [`Share::handle_parts`].
+pub const WHOLE: u32 = 64_000;
+
 /// Picks classes for one set of slots: the requests of one resource type, or a link.
 pub trait Share: fmt::Debug {
     /// Returns which of `contenders` goes next; the choice counts as made. `contenders` are sorted by class,
@@ -20,8 +23,9 @@ pub trait Share: fmt::Debug {
     fn handle_done(&mut self, _now: Instant, _class: ClassId, _system_ns: u64) {}
 
     /// Sets the part of each class's requests that is at this gateway, where several divide the slots of a site
-    /// ([`crate::lease`]): in any unit, by class; empty: as if there was one gateway. A weight is that of a class
-    /// over the whole site, so it counts here for its part. Does nothing in shares without weights.
+    /// ([`crate::lease`]), by class, where [`WHOLE`] is all of them; empty: as if there was one gateway. A weight is that of a
+    /// class over the whole site, so it counts here for its part. 0 means that no requests of the class were known: those that
+    /// come may be all that there are. Does nothing in shares without weights.
     fn handle_parts(&mut self, _parts: &[u32]) {}
 
     /// Sets the slots of a class at this gateway, where several divide the slots of a class. Does nothing in shares

@@ -194,6 +194,32 @@ fn free_one(site: &mut Site, number: usize) {
     }
 }
 
+/// How often each of three classes goes in 70 choices.
+fn of_seventy(share: &mut dyn Share) -> [usize; 3] {
+    let chosen = choices(share, 3, 70);
+    [0, 1, 2].map(|class| chosen.iter().filter(|&&it| it == class).count())
+}
+
+#[test]
+fn a_class_has_its_new_part_at_once_whatever_it_had_before() {
+    let mut share = Policy::Weighted.build(&classes(&[4, 2, 1]));
+    // A thousandth of gold is here, and a choice puts it as far ahead as 750 choices of the others.
+    share.handle_parts(&[WHOLE / 1000, WHOLE, WHOLE]);
+    assert_eq!(of_seventy(share.as_mut())[0], 1);
+    for parts in [&[WHOLE; 3][..], &[1, 1, 1], &[]] {
+        share.handle_parts(parts);
+        let counts = of_seventy(share.as_mut());
+        assert!(counts.iter().zip([40, 20, 10]).all(|(had, due)| had.abs_diff(due) <= 1), "{parts:?}: {counts:?}");
+    }
+}
+
+#[test]
+fn a_class_of_which_nothing_was_known_counts_fully() {
+    let mut share = Policy::Weighted.build(&classes(&[4, 2, 1]));
+    share.handle_parts(&[0, WHOLE, WHOLE]);
+    assert_eq!(of_seventy(share.as_mut()), [40, 20, 10]);
+}
+
 proptest! {
     #[test]
     fn nobody_is_a_choice_ahead_or_behind_from_the_beginning_nor_two_in_any_run(

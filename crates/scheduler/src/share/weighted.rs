@@ -7,7 +7,7 @@
 
 use alloc::{boxed::Box, vec::Vec};
 
-use super::contender::{Choice, Contender, Reason, Share, Slots};
+use super::contender::{Choice, Contender, Reason, Share, Slots, WHOLE};
 use crate::{
     class::{Class, ClassId},
     time::Instant,
@@ -40,6 +40,21 @@ struct Row {
 
 impl Row {
     const NEW: Self = Self { weight: 1, start: 0, contended_at: 0, total_weight: 1 };
+
+    /// The class stays as many jobs ahead of the fluid service, or behind it, as it is.
+    fn set_weight(&mut self, weight: u32, virtual_time: u128) {
+        if weight == self.weight {
+            return;
+        }
+        let (old, new) = (u128::from(self.weight), u128::from(weight));
+        let scaled = |jobs: u128| jobs.saturating_mul(old) / new;
+        self.start = match self.start.checked_sub(virtual_time) {
+            Some(ahead) => virtual_time + scaled(ahead),
+            None => virtual_time.saturating_sub(scaled(virtual_time - self.start)),
+        };
+        self.total_weight = (u128::from(self.total_weight) * new / old).max(1) as u64;
+        self.weight = weight;
+    }
 }
 
 impl Weighted {
@@ -98,9 +113,13 @@ impl Share for Weighted {
 
     fn handle_parts(&mut self, parts: &[u32]) {
         for (i, row) in self.rows.iter_mut().enumerate() {
-            let weight = self.configured.get(i).copied().unwrap_or(1);
-            let part = if parts.is_empty() { 1 } else { parts.get(i).copied().unwrap_or(1).max(1) };
-            row.weight = weight.saturating_mul(part);
+            let part = match parts.get(i) {
+                None if parts.is_empty() => 1,
+                None | Some(0) => WHOLE,
+                Some(&part) => part,
+            };
+            let weight = self.configured.get(i).copied().unwrap_or(1).saturating_mul(part);
+            row.set_weight(weight, self.virtual_time);
         }
     }
 

@@ -123,6 +123,9 @@ impl Gateway {
         while let Some(decision) = self.admission.poll_decision(now) {
             match decision {
                 Decision::Start(start) => {
+                    if let Some(member) = &mut self.member {
+                        member.handle_started(RESOURCE, start.class);
+                    }
                     let job = self.jobs[start.request.index()].expect("what starts has arrived");
                     did.started.push((start.request, job));
                 }

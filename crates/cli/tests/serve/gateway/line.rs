@@ -350,8 +350,9 @@ fn a_reload_adds_changes_and_takes_away_the_line_and_its_rate() {
 
     // A gateway that leaves the line gives its part back at once: it is not taken for one that is cut off.
     let left = Instant::now();
-    b.reload(&settings(LINE / 4.0, "", &store));
-    b.has("uplink_rate_bits_per_second", (USED / 4) as u32);
+    // No rate that it has as its part.
+    b.reload(&settings(LINE / 5.0, "", &store));
+    b.has("uplink_rate_bits_per_second", (USED / 5) as u32);
     assert_eq!(b.number("line_gateways"), None);
     a.has("line_gateways", 1);
     wait_for_rates([&a], each([USED / 2]));

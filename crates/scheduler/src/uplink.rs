@@ -109,6 +109,8 @@ pub struct Uplink {
     guarded: u64,
     /// When the next grant is due, as far as the link has room by then: see [`Uplink::poll_timeout`].
     due: Instant,
+    /// The job of the last grant, until it asks again or ends.
+    served: Option<JobId>,
 }
 
 impl Uplink {
@@ -127,6 +129,7 @@ impl Uplink {
             grants: 0,
             guarded: 0,
             due: Instant::ORIGIN,
+            served: None,
         }
     }
 
@@ -219,6 +222,7 @@ impl Uplink {
     /// link has room; otherwise the job waits. A second call while waiting only updates the number of bytes.
     pub fn handle_wants(&mut self, now: Instant, job: JobId, bytes: u64) -> Option<Grant> {
         self.advance(now);
+        self.served = self.served.filter(|&it| it != job);
         let class = self.class_of(job);
         if let Some(waiting) = &mut self.jobs[job.index()].waiting {
             waiting.wanted_bytes = bytes;
@@ -230,7 +234,8 @@ impl Uplink {
             it.share_tag_bytes = it.share_tag_bytes.max(self.queues[class].share_tag_bytes);
         }
         self.groups.handle_turn(&mut self.jobs, job);
-        let alone = self.waiting == 0 && self.link.has_room(now, bytes);
+        let room_bytes = if self.served.is_none() { bytes } else { u64::MAX };
+        let alone = self.waiting == 0 && self.link.has_room(now, room_bytes);
         if alone && self.classes.is_none() && !self.groups.owes(&self.jobs, job) {
             return Some(self.grant(now, job, (job, bytes), Reason::Alone, None));
         }
@@ -277,6 +282,7 @@ impl Uplink {
     /// used again.
     pub fn handle_finished(&mut self, now: Instant, job: JobId, complete: bool) {
         self.advance(now);
+        self.served = self.served.filter(|&it| it != job);
         self.handle_withdrawn(job);
         self.handle_served(now, job);
         let ended = self.groups.handle_ended(&mut self.jobs, job);
@@ -360,6 +366,11 @@ impl Uplink {
 
     /// Whether the next grant may be given before it is due: see [`crate::Pacing::early_percent`].
     fn may_be_early(&mut self, now: Instant) -> bool {
+        // A job that is about to ask again may be first then. Without this rule short jobs of a lower class, or that came
+        // later, would slip in between its grants.
+        if self.served.is_some() {
+            return false;
+        }
         self.find_late(now);
         let first = |queue: &ClassQueue| {
             let &(_, place) = queue.places.first()?;
@@ -404,6 +415,7 @@ impl Uplink {
         queue.charged_bytes += wire_bytes;
         earns.share_tag_bytes += bytes;
         self.grants += 1;
+        self.served = Some(job);
         let is_settled = self.groups.handle_granted(&mut self.jobs, place, job, bytes);
         self.rank_anew(job);
         if is_settled {

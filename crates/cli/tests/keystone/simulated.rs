@@ -22,6 +22,7 @@ pub fn play(plan: &Plan, real: &Played) -> Vec<Decision> {
         jobs: real.takes.iter().map(|takes| Job { takes: takes.iter().copied().collect(), ..Job::default() }).collect(),
         names: Vec::new(),
         granted: VecDeque::new(),
+        rings_at: None,
         decisions: Vec::new(),
     };
     for &(at_ns, happened) in &real.happened {
@@ -34,6 +35,7 @@ pub fn play(plan: &Plan, real: &Played) -> Vec<Decision> {
             Happened::Changed { config } => {
                 if *simulation.uplink.settings() != configs[config] {
                     simulation.uplink.handle_settings(simulation.now, configs[config]);
+                    simulation.grants();
                 }
             }
         }
@@ -82,6 +84,8 @@ struct Simulation<'a> {
     names: Vec<usize>,
     /// Jobs that were granted bytes and have not written yet, in the order of the decisions.
     granted: VecDeque<(usize, u64)>,
+    /// When the scheduler is asked again. Bytes without a grant may move its time after that was noted.
+    rings_at: Option<Instant>,
     decisions: Vec<Decision>,
 }
 
@@ -98,18 +102,18 @@ struct Job {
 impl Simulation<'_> {
     /// Advances from one wake-up of the scheduler to the next.
     fn goes_on_to(&mut self, until: Option<Instant>) {
-        while let Some(at) = self.uplink.poll_timeout().filter(|&at| until.is_none_or(|until| at <= until)) {
+        while let Some(at) = self.rings_at.take_if(|&mut at| until.is_none_or(|until| at <= until)) {
             self.now = self.now.max(at);
-            let before = self.decisions.len();
+            let (before, is_due) =
+                (self.decisions.len(), self.uplink.poll_timeout().is_some_and(|due| due <= self.now));
+            self.grants();
             self.settles();
-            assert!(self.decisions.len() > before, "asking at the time given is worth it");
+            assert!(self.decisions.len() > before || !is_due, "asking at the time given is worth it");
         }
     }
 
     fn settles(&mut self) {
-        loop {
-            self.grants();
-            let Some((job, leave_bytes)) = self.granted.pop_front() else { return };
+        while let Some((job, leave_bytes)) = self.granted.pop_front() {
             let (plan, it) = (&self.plan.jobs[job], &mut self.jobs[job]);
             it.turns += 1;
             if Some(it.turns) == plan.gives_up_at_turn {
@@ -144,9 +148,19 @@ impl Simulation<'_> {
             }
             let offered_bytes = self.plan.jobs[job].offered_bytes(it.sent_bytes, false);
             let id = it.id.expect("it is under way");
-            let Some(grant) = self.uplink.handle_wants(self.now, id, offered_bytes) else { return };
-            self.decided(&grant);
-            if !self.takes(job, grant.bytes, grant.bytes) {
+            let bytes = match self.uplink.handle_wants(self.now, id, offered_bytes) {
+                Some(grant) => {
+                    self.decided(&grant);
+                    grant.bytes
+                }
+                None => {
+                    // It may be its turn, or another's, before the grant was announced.
+                    self.grants();
+                    let Some(at) = self.granted.iter().position(|&(granted, _)| granted == job) else { return };
+                    self.granted.remove(at).expect("it was found").1
+                }
+            };
+            if !self.takes(job, bytes, bytes) {
                 return;
             }
         }
@@ -178,12 +192,13 @@ impl Simulation<'_> {
         }
     }
 
-    /// Takes all grants that are due.
+    /// Takes all grants that are due, and notes when the next one is.
     fn grants(&mut self) {
         while let Some(grant) = self.uplink.poll_grant(self.now) {
             self.decided(&grant);
             self.granted.push_back((self.names[grant.job.index()], grant.bytes));
         }
+        self.rings_at = self.uplink.poll_timeout().or(self.rings_at);
     }
 
     fn segments(&mut self, segments: u64) {

@@ -535,3 +535,22 @@ fn a_short_grant_is_given_early_when_the_driver_comes_and_a_whole_chunk_is_not()
     assert_eq!(uplink.poll_grant(soon).map(|grant| (grant.job, grant.bytes)), Some((page, 1_000)));
     assert_eq!(uplink.poll_grant(soon), None, "the film waits");
 }
+
+#[test]
+fn nothing_slips_in_early_before_the_job_that_was_served_asks_again() {
+    let mut uplink = uplink(Order::Fifo);
+    let film = uplink.handle_started(ms(0), Size::Known(1 << 20), Path::UNKNOWN);
+    assert!(uplink.handle_wants(ms(0), film, 1 << 20).is_some());
+    let page = uplink.handle_started(ms(0), Size::Known(500), Path::UNKNOWN);
+    let soon = Instant::from_ns(uplink.room_at().as_ns() - 1_000_000);
+    assert_eq!(uplink.handle_wants(soon, page, 500), None);
+    assert_eq!(uplink.poll_grant(soon), None, "the film may ask at any time, and is first then");
+    assert_eq!(uplink.handle_wants(soon, film, 1 << 19), None);
+    assert_eq!(uplink.poll_grant(soon), None);
+    let due = uplink.poll_timeout().unwrap();
+    assert_eq!(uplink.poll_grant(due).map(|grant| grant.job), Some(film));
+    // Without the film the page need not wait for the time that was announced.
+    uplink.handle_finished(due, film, false);
+    let soon = Instant::from_ns(uplink.room_at().as_ns() - 1_000_000);
+    assert_eq!(uplink.poll_grant(soon).map(|grant| grant.job), Some(page));
+}

@@ -195,7 +195,9 @@ impl Model {
                 let (id, bytes) = (job.id, bytes.min(job.left()));
                 job.wanted = Some(bytes);
                 let lends = self.uplink.classes.as_ref().is_none_or(Classes::lends);
-                let at_once = !others_wait && self.uplink.link.has_room(now, bytes);
+                let early = self.uplink.served.is_none_or(|it| it == id);
+                let room_bytes = if early { bytes } else { u64::MAX };
+                let at_once = !others_wait && self.uplink.link.has_room(now, room_bytes);
                 let grant = self.uplink.handle_wants(now, id, bytes);
                 prop_assert!(grant.is_some() == at_once || grant.is_none() && !lends, "work is conserved");
                 if let Some(grant) = grant {
@@ -315,7 +317,7 @@ impl Model {
         prop_assert!(!due || !firsts.is_empty(), "no job waits");
         // Without slack it is due when the link has room, and only then.
         prop_assert!(slack_ns > 0 || due == (room && !firsts.is_empty()) || !due && !lends);
-        let early = !firsts.is_empty() && self.uplink.link.has_room(now, largest_bytes);
+        let early = self.uplink.served.is_none() && self.uplink.link.has_room(now, largest_bytes) && !firsts.is_empty();
         let grant = self.uplink.poll_grant(now);
         prop_assert!(grant.is_some() || !due, "leave is given when it was said to be");
         prop_assert!(grant.is_none() || due || early, "and earlier only if it is short");

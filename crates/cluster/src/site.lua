@@ -1,4 +1,4 @@
-#!lua name=serpent_1
+#!lua name=serpent_2
 
 -- The windows of a site, divided among its gateways. Called by each gateway every 100 ms. The same decisions, with the
 -- same numbers in the same order, are made by scheduler::lease::Ledger, which explains them; a test compares both.
@@ -126,9 +126,7 @@ end
 function Site:cell(name)
   local cell = self.sums.cells[name]
   if not cell then
-    cell = {
-      demands = {}, running = 0, held = 0, idle = 0, finished = { 0, 0, 0 }, told = {}, size = 0, owed = {}, recent = 0,
-    }
+    cell = { demands = {}, running = 0, held = 0, idle = 0, finished = { 0, 0, 0 }, told = {}, size = 0 }
     self.sums.cells[name] = cell
   end
   return cell
@@ -289,6 +287,8 @@ function Site:settle(now, ask, window, by_class, demands)
       weights = weights + class[2]
     end
   end
+  -- Gateways of an earlier version share the sums, and keep no account.
+  cell.owed, cell.recent = cell.owed or {}, cell.recent or 0
   cell.recent = cell.recent / (1 + (now - (cell.settled or now)) / REPAY_US) + all
   cell.settled = now
   local span, factors = math.max(cell.recent, LEAST_FOR_SLOT * window), {}
@@ -608,9 +608,9 @@ local function see(keys, argv)
   return all
 end
 
-redis.register_function('serpent_1_under_way', under_way)
-redis.register_function('serpent_1_share', share)
-redis.register_function('serpent_1_see', see)
-redis.register_function('serpent_1_spend', spend)
-redis.register_function('serpent_1_ask', ask)
-redis.register_function('serpent_1_leave', leave)
+redis.register_function('serpent_2_under_way', under_way)
+redis.register_function('serpent_2_share', share)
+redis.register_function('serpent_2_see', see)
+redis.register_function('serpent_2_spend', spend)
+redis.register_function('serpent_2_ask', ask)
+redis.register_function('serpent_2_leave', leave)

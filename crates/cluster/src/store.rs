@@ -16,12 +16,12 @@ use crate::{
 
 /// The function that divides the windows of a site.
 const LIBRARY: &str = include_str!("site.lua");
-const ASK: &str = "serpent_1_ask";
-const LEAVE: &str = "serpent_1_leave";
-const SPEND: &str = "serpent_1_spend";
-const UNDER_WAY: &str = "serpent_1_under_way";
-const SHARE: &str = "serpent_1_share";
-const SEE: &str = "serpent_1_see";
+const ASK: &str = "serpent_2_ask";
+const LEAVE: &str = "serpent_2_leave";
+const SPEND: &str = "serpent_2_spend";
+const UNDER_WAY: &str = "serpent_2_under_way";
+const SHARE: &str = "serpent_2_share";
+const SEE: &str = "serpent_2_see";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The address of a store, and the site whose gateways share it.

@@ -176,7 +176,7 @@ async fn same(
         let is_closed = id >= 6;
         let name = if is_closed { "closed" } else { "gateway" };
         let (gateway, now) = (format!("{name}-{id}"), now_us.to_string());
-        let answer = connection.call("serpent_1_ask", &[&gateway, "1000000", &json, &now]).await.expect("an answer");
+        let answer = connection.call("serpent_2_ask", &[&gateway, "1000000", &json, &now]).await.expect("an answer");
         let answer = decode(&answer).expect("an answer of ours");
         let reply = ledger.handle_ask(Instant::from_ns(now_us * 1000), GatewayId(id), ask);
         while ledger.poll_notice().is_some() {}
@@ -210,7 +210,7 @@ fn a_clock_of_the_store_that_jumps_grants_nothing_twice() {
             let ask = Ask { seen: had.number, gateways: 2, linger_ns: 0, keep_ns: 0, cells };
             let now = now_us.to_string();
             let json = encode(&ask, 1, settings, names);
-            let answer = connection.call("serpent_1_ask", &[gateway, &LEASE_US.to_string(), &json, &now]).await;
+            let answer = connection.call("serpent_2_ask", &[gateway, &LEASE_US.to_string(), &json, &now]).await;
             decode(&answer.expect("an answer")).expect("an answer of ours")
         };
         let none = Reply::default();
@@ -242,6 +242,27 @@ fn one_waits(settings: &[CellSettings]) -> Ask {
     let demands = vec![Demand { running: 0, waiting: 5 }; 3];
     let cells = settings.iter().map(|_| CellAsk { demands: demands.clone(), ..CellAsk::default() }).collect();
     Ask { seen: 0, gateways: 1, linger_ns: 0, keep_ns: 0, cells }
+}
+
+#[test]
+fn sums_of_gateways_of_an_earlier_version_are_understood() {
+    let Some(server) = Server::start() else { return };
+    runtime().block_on(async {
+        let (settings, names) = cells(Division::Weighted, 10);
+        let mut connection = server.connect("site", "a").await;
+        let ask = one_waits(&settings);
+        connection.ask(LEASE, &ask, &settings, &names).await.expect("an answer");
+        let script = "local key = redis.call('KEYS', '*:sums')[1]\n\
+                      local sums = cmsgpack.unpack(redis.call('GET', key))\n\
+                      for _, cell in pairs(sums.cells) do cell.owed, cell.recent, cell.settled = nil, nil, nil end\n\
+                      redis.call('SET', key, cmsgpack.pack(sums))";
+        let strip = redis::cmd("EVAL").arg(script).arg(0).clone();
+        let other = redis::Client::open(server.address()).expect("an address");
+        let mut other = other.get_multiplexed_async_connection().await.expect("a connection");
+        let _: redis::Value = strip.query_async(&mut other).await.expect("a script that runs");
+        let again = connection.ask(LEASE, &ask, &settings, &names).await.expect("an answer");
+        assert_eq!((again.gateways, again.cells[0].slots), (1, 10));
+    });
 }
 
 #[test]

@@ -134,15 +134,13 @@ impl Packets {
     pub(super) fn turn(&mut self) {
         let now = self.instant();
         loop {
-            if let Some(gate) = &mut self.gate {
-                let load = gate.load();
-                if let Some(pace) = &mut gate.pace
-                    && pace.handle_turn(now, load)
-                {
-                    gate.uplink.handle_rate(now, pace.rate());
-                }
-            }
             let Some(gate) = &mut self.gate else { return };
+            let load = gate.load();
+            if let Some(pace) = &mut gate.pace
+                && pace.handle_turn(now, load)
+            {
+                gate.uplink.handle_rate(now, pace.rate());
+            }
             if gate.armed.is_some_and(|armed_ns| armed_ns <= now.as_ns()) {
                 gate.armed = None;
             }

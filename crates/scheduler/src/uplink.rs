@@ -329,7 +329,8 @@ impl Uplink {
         self.follow_room();
     }
 
-    /// Returns the next grant. Ask until `None`.
+    /// Returns the next grant. Ask until `None`. Before [`Uplink::poll_timeout`] there is one only if it is shorter than a chunk
+    /// ([`crate::Pacing::early_percent`]).
     pub fn poll_grant(&mut self, now: Instant) -> Option<Grant> {
         let due = self.poll_timeout()?;
         self.advance(now);
@@ -364,7 +365,7 @@ impl Uplink {
         Some(if (earliest..=latest).contains(&self.due) { self.due } else { latest })
     }
 
-    /// Whether the next grant may be given before it is due: see [`crate::Pacing::early_percent`].
+    /// Whether the next grant may be given before it is due.
     fn may_be_early(&mut self, now: Instant) -> bool {
         // A job that is about to ask again may be first then. Without this rule short jobs of a lower class, or that came
         // later, would slip in between its grants.

@@ -8,7 +8,7 @@ use kernel::bands::link::gso_max_segs;
 use crate::{
     earlier::{Earlier, Queue},
     error::AttachError,
-    maps::Settings,
+    maps::{LAST_RANK, SUBRANKS, Settings},
     netlink::{Device, Found, Netlink, Request, program_id},
     options::AttachOptions,
     pins,
@@ -68,7 +68,7 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
     let device = device(&netlink, &options.device)?;
     let root = root(&netlink, &device)?;
     let shape = shape(options, &device);
-    let settings = options.settings(shape.last_rank(), shape.has_subranks)?;
+    let settings = options.settings()?;
     let server_user_id = options.server_user_id()?;
     if let (Root::Foreign(found), false) = (&root, options.replace) {
         return Err(AttachError::Foreign { device: options.device.clone(), found: words(found) });
@@ -81,28 +81,30 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
         Root::Ours(Some(id)) => Some(Running::find(*id)?),
         _ => None,
     };
-    let has_subranks = running.as_ref().map(|running| running.settings()).transpose()?.map(|old| old.subranks == 3);
-    if has_subranks == Some(shape.has_subranks) {
+    // Those of earlier versions are made anew: their bands may have one rank each, and their queues are short.
+    let subranks = running.as_ref().map(|running| running.settings()).transpose()?.map(|old| old.subranks);
+    if subranks == Some(SUBRANKS) && device.queue_packets >= QUEUE_PACKETS {
         update(&netlink, options, &device, &shape, &settings, &mut program, running)?;
         let replaced = Earlier::load(&options.device, device.index).and_then(|earlier| earlier.replaced());
-        return Ok(Attached { device: options.device.clone(), how: How::Updated, ranks: shape.last_rank(), replaced });
+        return Ok(Attached { device: options.device.clone(), how: How::Updated, ranks: LAST_RANK, replaced });
     }
     let steps = shape.install(program.descriptor()?, !matches!(root, Root::Default));
     rehearse(&steps)?;
-    let earlier = match (&root, Earlier::load(&options.device, device.index)) {
+    let mut earlier = match (&root, Earlier::load(&options.device, device.index)) {
         (Root::Ours(_), Some(earlier)) => earlier,
         // The packet size of those is Serpent's.
         (Root::Ours(_), None) => Earlier::default_of(&device),
-        (Root::Default, _) => Earlier { gso_max_segs: device.gso_max_segs, ..Earlier::default_of(&device) },
-        (Root::Foreign(_), _) => Earlier {
-            device_index: device.index,
-            gso_max_segs: device.gso_max_segs,
-            queues: foreign_queues(&netlink, options, &device)?,
-        },
+        (Root::Default, _) => Earlier::of(&device, Vec::new()),
+        (Root::Foreign(_), _) => Earlier::of(&device, foreign_queues(&netlink, options, &device)?),
     };
+    earlier.queue_packets.get_or_insert(device.queue_packets);
     earlier.save(&options.device)?;
     pin(program.told()?, &device, server_user_id)?;
-    let mut requests = over(&root, steps);
+    let mut requests = Vec::new();
+    if device.queue_packets < QUEUE_PACKETS {
+        requests.push(Request::QueuePackets(QUEUE_PACKETS));
+    }
+    requests.extend(over(&root, steps));
     requests.push(Request::Segments(gso_max_segs(options.rate_bits_per_second, earlier.gso_max_segs)));
     if let Err(error) = carry_out(&netlink, &device, &requests) {
         // The kernel has tried all of them; what it has made is taken away again.
@@ -112,7 +114,7 @@ pub fn attach(options: &AttachOptions) -> Result<Attached, AttachError> {
         return Err(error);
     }
     let how = if matches!(root, Root::Ours(_)) { How::MadeAnew } else { How::New };
-    Ok(Attached { device: options.device.clone(), how, ranks: shape.last_rank(), replaced: earlier.replaced() })
+    Ok(Attached { device: options.device.clone(), how, ranks: LAST_RANK, replaced: earlier.replaced() })
 }
 
 /// Detaches a device: what was there before comes back.
@@ -164,6 +166,9 @@ pub fn commands(options: &AttachOptions) -> Result<Vec<String>, AttachError> {
             replaces = true;
         }
         Root::Foreign(found) => return Err(AttachError::Foreign { device: name.clone(), found: words(&found) }),
+    }
+    if device.queue_packets < QUEUE_PACKETS {
+        commands.push(format!("ip link set dev {name} txqueuelen {QUEUE_PACKETS}"));
     }
     let mut made = shape.install(0, replaces).into_iter().map(with_device);
     if let Some(root) = made.next() {
@@ -240,16 +245,29 @@ fn over(root: &Root, steps: Vec<Step>) -> Vec<Request> {
 fn restoration(earlier: &Earlier) -> Vec<Request> {
     let mut queues = earlier.queues.iter().map(Queue::step);
     let root = queues.next().map_or_else(|| Request::Traffic(delete_root()), Request::Replace);
-    let mut requests = vec![root];
+    // First, so that what is put back has queues of the earlier length.
+    let mut requests: Vec<Request> = earlier.queue_packets.map(Request::QueuePackets).into_iter().collect();
+    requests.push(root);
     requests.extend(queues.map(Request::Traffic));
     requests.push(Request::Segments(earlier.gso_max_segs));
     requests
 }
 
 impl Earlier {
+    /// What a device has now, with these queues.
+    fn of(device: &Device, queues: Vec<Queue>) -> Self {
+        let (device_index, gso_max_segs) = (device.index, device.gso_max_segs);
+        Self { device_index, gso_max_segs, queue_packets: Some(device.queue_packets), queues }
+    }
+
     /// The kernel's default.
     fn default_of(device: &Device) -> Self {
-        Self { device_index: device.index, gso_max_segs: device.gso_max_segs_default, queues: Vec::new() }
+        /// `DEFAULT_TX_QUEUE_LEN`, that of nearly all devices.
+        const DEFAULT_QUEUE_PACKETS: u32 = 1000;
+        let (device_index, gso_max_segs) = (device.index, device.gso_max_segs_default);
+        let is_ours = device.queue_packets == QUEUE_PACKETS;
+        let queue_packets = Some(if is_ours { DEFAULT_QUEUE_PACKETS } else { device.queue_packets });
+        Self { device_index, gso_max_segs, queue_packets, queues: Vec::new() }
     }
 
     /// The discipline that comes back at `detach`, in words.
@@ -323,6 +341,7 @@ fn carry_out(netlink: &Netlink, device: &Device, requests: &[Request]) -> Result
         let step = match requests.get(number) {
             Some(Request::Traffic(step) | Request::Replace(step)) => format!("tc {step}"),
             Some(Request::Segments(segments)) => format!("ip link set gso_max_segs {segments}"),
+            Some(Request::QueuePackets(packets)) => format!("ip link set txqueuelen {packets}"),
             None => String::new(),
         };
         match source.kind() {
@@ -363,7 +382,6 @@ fn shape(options: &AttachOptions, device: &Device) -> Shape {
         rate_bits_per_second: options.rate_bits_per_second,
         overhead_bytes: options.overhead_bytes,
         mtu_bytes: device.mtu_bytes,
-        has_subranks: device.queue_packets >= QUEUE_PACKETS,
     }
 }
 

@@ -19,6 +19,9 @@ const DIRECTORY: &str = "/run/serpent";
 pub(crate) struct Earlier {
     pub device_index: i32,
     pub gso_max_segs: u32,
+    /// The length of the device's queues; `None`: an earlier version of Serpent attached it, and left the queues as they were.
+    #[serde(default)]
+    pub queue_packets: Option<u32>,
     /// The disciplines and classes that another program or person configured, from the root on.
     pub queues: Vec<Queue>,
 }

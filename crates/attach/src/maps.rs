@@ -4,6 +4,10 @@ use crate::sizes::SIZE_CELLS;
 
 /// Ranks of packets: rank 0, and three for each of seven bands.
 pub(crate) const RANKS: usize = 22;
+/// The last rank of responses; 0 is for what no response may delay.
+pub(crate) const LAST_RANK: u32 = RANKS as u32 - 1;
+/// Ranks in a band.
+pub(crate) const SUBRANKS: u32 = 3;
 /// Most classes of traffic.
 pub(crate) const CLASSES: usize = 7;
 /// Most ports of one device.

@@ -50,6 +50,8 @@ pub(crate) enum Request {
     Replace(Step),
     /// Most segments in a packet of the device.
     Segments(u32),
+    /// Packets that a queue of the device holds, if it takes its length from there. The packets that wait are dropped.
+    QueuePackets(u32),
 }
 
 /// A socket to the kernel, in the network namespace in which it was opened.
@@ -77,12 +79,8 @@ impl Netlink {
                     (traffic(device, step), if step.is_deletion { 0 } else { NLM_F_CREATE | NLM_F_EXCL })
                 }
                 Request::Replace(step) => (traffic(device, step), NLM_F_CREATE | NLM_F_REPLACE),
-                Request::Segments(segments) => {
-                    let mut link = LinkMessage::default();
-                    link.header.index = device.unsigned_abs();
-                    link.attributes.push(LinkAttribute::GsoMaxSegs(*segments));
-                    (RouteNetlinkMessage::SetLink(link), 0)
-                }
+                Request::Segments(segments) => (property(device, LinkAttribute::GsoMaxSegs(*segments)), 0),
+                Request::QueuePackets(packets) => (property(device, LinkAttribute::TxQueueLen(*packets)), 0),
             };
             let mut header = NetlinkHeader::default();
             header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
@@ -204,6 +202,13 @@ impl Netlink {
         }
         Ok(())
     }
+}
+
+fn property(device: i32, property: LinkAttribute) -> RouteNetlinkMessage {
+    let mut link = LinkMessage::default();
+    link.header.index = device.unsigned_abs();
+    link.attributes.push(property);
+    RouteNetlinkMessage::SetLink(link)
 }
 
 fn traffic(device: i32, step: &Step) -> RouteNetlinkMessage {

@@ -4,7 +4,7 @@ use std::{net::IpAddr, os::unix::fs::MetadataExt as _, path::PathBuf, str::FromS
 
 use crate::{
     error::AttachError,
-    maps::{CLASSES, ClassSettings, PORTS, RANKS, Settings},
+    maps::{CLASSES, ClassSettings, LAST_RANK, PORTS, RANKS, SUBRANKS, Settings},
     sizes,
 };
 
@@ -168,15 +168,15 @@ impl AttachOptions {
         Ok(())
     }
 
-    /// The settings of the program, with ranks up to `last_rank`.
-    pub(crate) fn settings(&self, last_rank: u32, has_subranks: bool) -> Result<Settings, AttachError> {
+    /// The settings of the program.
+    pub(crate) fn settings(&self) -> Result<Settings, AttachError> {
         let count = self.classes.len().max(1) as u32;
         let mut settings = Settings {
             port_count: self.ports.len() as u32,
             class_count: self.classes.len() as u32,
-            subranks: if has_subranks { 3 } else { 1 },
-            last_rank,
-            foreign_rank: if self.others == Others::First { 0 } else { last_rank },
+            subranks: SUBRANKS,
+            last_rank: LAST_RANK,
+            foreign_rank: if self.others == Others::First { 0 } else { LAST_RANK },
             by_cgroup: self.classes.iter().any(|class| class.cgroup.is_some()).into(),
             ..Settings::default()
         };
@@ -188,7 +188,7 @@ impl AttachOptions {
                 *place = class.settings()?;
             }
             // The ranks are divided evenly; the first classes get what is left over.
-            let (share, rest) = (last_rank / count, last_rank % count);
+            let (share, rest) = (LAST_RANK / count, LAST_RANK % count);
             let number = number as u32;
             place.first_rank = 1 + number * share + number.min(rest);
             place.ranks = share + u32::from(number < rest);
@@ -304,13 +304,13 @@ mod tests {
     #[test]
     fn ranks_are_divided_between_classes() {
         let classes = ["gold:port=443", "silver:mark=1", "rest"].map(|class| class.parse().unwrap()).to_vec();
-        let settings = AttachOptions { classes, ..options() }.settings(21, true).unwrap();
+        let settings = AttachOptions { classes, ..options() }.settings().unwrap();
         let ranks: Vec<_> = settings.classes[..3].iter().map(|class| (class.first_rank, class.ranks)).collect();
         assert_eq!(ranks, [(1, 7), (8, 7), (15, 7)]);
-        let settings = options().settings(7, false).unwrap();
-        assert_eq!((settings.classes[0].first_rank, settings.classes[0].ranks), (1, 7));
         assert_eq!(settings.classes[0].cutoffs[5], 1_500_000);
         assert_eq!(settings.classes[0].cutoffs[6], u32::MAX);
+        let settings = options().settings().unwrap();
+        assert_eq!((settings.classes[0].first_rank, settings.classes[0].ranks), (1, 21));
     }
 
     #[test]

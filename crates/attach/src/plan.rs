@@ -7,6 +7,9 @@
 //!    └─ 5e7:2..5e7:8  bands 1 to 7; in each a pfifo_fast with three strict bands of its own: 21 ranks for responses
 //! ```
 //!
+//! The kernel gives a `pfifo_fast` queues as long as those of its device are when it is made, so the device's are made long
+//! first (`txqueuelen`).
+//!
 //! All messages are sent by one call, and the kernel carries out all of a call. So a process that is killed leaves all of
 //! them or none.
 
@@ -14,8 +17,6 @@ use std::fmt;
 
 use kernel::bands::link::{burst_bytes, frame_bytes, own_rate_bits_per_second};
 use netlink_packet_core::{DefaultNla, Emitable as _};
-
-use crate::maps::RANKS;
 
 /// Handle of the root, and major number of the classes.
 pub(crate) const MAJOR: u32 = 0x05e7;
@@ -25,8 +26,13 @@ const LINK_MINOR: u32 = 0x100;
 pub(crate) const LEAF_MAJOR: u32 = 0x5e70;
 /// Bands, as many as HTB has priorities.
 pub(crate) const BANDS: u32 = 8;
-/// Packets that wait in a queue. With 1000 no starved response was cut off.
-pub(crate) const QUEUE_PACKETS: u32 = 1000;
+/// Packets that wait in the queue of band 0.
+const FIRST_QUEUE_PACKETS: u32 = 1000;
+/// Packets that wait in the queue of a rank. In a starved rank each response has its first ten here, under overload for
+/// minutes. Where the first packet of a response finds the queue full, Linux tries again each half second, 8 or 15 times, and
+/// then gives the connection up without a word to the client. The packets of connections of this machine are in the
+/// memory of their sockets anyway; a longer queue costs 8 bytes a packet.
+pub(crate) const QUEUE_PACKETS: u32 = 10_000;
 /// Parent of the queueing discipline at the root.
 pub(crate) const ROOT: u32 = u32::MAX;
 /// Every filter of the classifier's: of all protocols, and the first one.
@@ -61,17 +67,9 @@ pub(crate) struct Shape {
     pub rate_bits_per_second: u64,
     pub overhead_bytes: u16,
     pub mtu_bytes: u32,
-    /// Whether bands have three ranks each. `pfifo_fast` takes the length of its queues from the device, so the device
-    /// must have queues of [`QUEUE_PACKETS`].
-    pub has_subranks: bool,
 }
 
 impl Shape {
-    /// The last rank.
-    pub fn last_rank(&self) -> u32 {
-        if self.has_subranks { RANKS as u32 - 1 } else { BANDS - 1 }
-    }
-
     /// The messages that make the queues, with the classifier whose descriptor is given. The first one makes the root.
     /// `in_place`: of a queue that may be full.
     ///
@@ -118,10 +116,10 @@ impl Shape {
 
     fn leaf(&self, band: u32) -> Step {
         let (parent, handle) = (MAJOR << 16 | (band + 1), (LEAF_MAJOR + band + 1) << 16);
-        if band > 0 && self.has_subranks {
+        if band > 0 {
             qdisc(parent, handle, "pfifo_fast", Vec::new(), String::new())
         } else {
-            qdisc(parent, handle, "pfifo", words_of(&[QUEUE_PACKETS]), format!("limit {QUEUE_PACKETS}"))
+            qdisc(parent, handle, "pfifo", words_of(&[FIRST_QUEUE_PACKETS]), format!("limit {FIRST_QUEUE_PACKETS}"))
         }
     }
 
@@ -259,7 +257,7 @@ mod tests {
     use super::*;
 
     fn shape() -> Shape {
-        Shape { rate_bits_per_second: 10_000_000, overhead_bytes: 0, mtu_bytes: 1500, has_subranks: true }
+        Shape { rate_bits_per_second: 10_000_000, overhead_bytes: 0, mtu_bytes: 1500 }
     }
 
     #[test]
@@ -290,13 +288,6 @@ mod tests {
         );
         assert_eq!(shape().install(7, true)[0].to_string(), "qdisc add root handle 5e7: htb default 8 direct_qlen 0");
         assert_eq!(delete_root().to_string(), "qdisc del root");
-    }
-
-    #[test]
-    fn a_short_queue_of_the_device_has_no_ranks_within_bands() {
-        let shape = Shape { has_subranks: false, ..shape() };
-        assert!(shape.install(7, true).iter().all(|step| step.kind != "pfifo_fast"));
-        assert_eq!(shape.last_rank(), 7);
     }
 
     #[test]

@@ -164,16 +164,26 @@ fn what_was_there_comes_back() {
     assert!(bed.refuses(&["attach", "no-device", "--rate", "1mbit"]).contains("no network device"));
     let dry = bed.does(&[&ATTACH[..], &["--dry-run"]].concat());
     assert!(dry.contains("tc qdisc add dev va root handle 5e7: htb default 8"), "{dry}");
+    assert!(dry.contains("ip link set dev va txqueuelen 10000"), "{dry}");
     assert_eq!(bed.description(), before, "a dry run changes nothing");
 
     assert!(bed.does(&ATTACH).contains("va: attached; 21 ranks"));
     let attached = bed.description();
     assert!(attached.contains("pfifo_fast 5e72: parent 5e7:2") && attached.contains("gso_max_segs 4 "), "{attached}");
+    assert!(attached.contains("qlen 10000"), "the queues of the ranks are as long as the device's: {attached}");
     assert!(bed.does(&ATTACH).contains("changed in place"));
     assert_eq!(bed.description(), attached);
     bed.does(&["attach", DEVICE, "--rate", "50mbit", "--ports", "80"]);
     assert!(bed.description().contains("rate 50Mbit ceil 50Mbit"), "{}", bed.description());
     assert!(bed.does(&["detach", DEVICE]).contains("the kernel's default is back"));
+    assert_eq!(bed.description(), before);
+
+    // An earlier version made its bands with the device's own, short queues.
+    bed.does(&ATTACH);
+    ok("ip", &["-n", &bed.server, "link", "set", DEVICE, "txqueuelen", "500"]);
+    assert!(bed.does(&ATTACH).contains("in place of Serpent's bands"));
+    assert!(bed.description().contains("qlen 10000"), "{}", bed.description());
+    bed.does(&["detach", DEVICE]);
     assert_eq!(bed.description(), before);
 
     // The bands of an earlier version, without a classifier.

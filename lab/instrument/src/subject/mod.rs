@@ -114,7 +114,7 @@ impl Subject {
                 "its bands are set up for one rate, and the link's rate changes; take enforce=server or no rate-changes",
             ),
             _ if self.shapes_the_uplink() && setting.link.queue_packets < BAND_PACKETS => refuse(&format!(
-                "each of its bands holds {BAND_PACKETS} packets, and `link.queue-packets` gives the other servers a queue of \
+                "its bands hold {BAND_PACKETS} packets or more, and `link.queue-packets` gives the other servers a queue of \
                  {}: unlike queues would be compared; take enforce=server, or queues of {BAND_PACKETS} packets or more",
                 setting.link.queue_packets
             )),
@@ -151,7 +151,7 @@ fn in_path(program: &Path) -> Option<PathBuf> {
     env::split_paths(&searched).map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
-/// The length of a band's queue. With fewer places bands cut off waiting responses, so Serpent has no setting for fewer.
+/// The least length of a band's queue. With fewer places bands cut off waiting responses, so Serpent has no setting for fewer.
 const BAND_PACKETS: u32 = 1000;
 pub(crate) const BUILD_SERPENT: &str = " beside serpent-lab, nor in the folders of PATH: build it with `cargo build --release`, for \
                                        figures with `profile/build`, or give it with `--serpent PROGRAM`";

@@ -28,10 +28,10 @@ pub(crate) const LEAF_MAJOR: u32 = 0x5e70;
 pub(crate) const BANDS: u32 = 8;
 /// Packets that wait in the queue of band 0.
 const FIRST_QUEUE_PACKETS: u32 = 1000;
-/// Packets that wait in the queue of a rank. In a starved rank each response has its first ten here, under overload for
-/// minutes. Where the first packet of a response finds the queue full, Linux tries again each half second, 8 or 15 times, and
-/// then gives the connection up without a word to the client. The packets of connections of this machine are in the
-/// memory of their sockets anyway; a longer queue costs 8 bytes a packet.
+/// Packets that wait in the queue of a rank. Under overload each response of a starved rank has its first ten here, for
+/// minutes. If the first packet of a response finds the queue full, Linux tries again each half second, 8 or 15 times.
+/// Then it gives the connection up, and the client is not told. A place costs 8 bytes; the packets of local connections
+/// are in the memory of their sockets in any case.
 pub(crate) const QUEUE_PACKETS: u32 = 10_000;
 /// Parent of the queueing discipline at the root.
 pub(crate) const ROOT: u32 = u32::MAX;

@@ -90,3 +90,59 @@ fn what_is_to_count_leaves_its_counts_where_it_is_told() {
     let passed = passed_on(&compiler(), &OPTIMISED, Some("counts"));
     assert_eq!(passed, format!("{} -C profile-generate=counts", OPTIMISED.join(" ")));
 }
+
+#[test]
+fn the_name_of_a_crate_follows_from_its_version_and_features_alone() {
+    let passed = |metadata: &str, version: &str, feature: &str| {
+        let (_, rustc) = &*COMPILER;
+        let mut wrapper = Command::new(profile("rustc"));
+        wrapper.arg(rustc).args(OPTIMISED).args(["-C", metadata, "--cfg", feature]);
+        wrapper.env("VERSION", compiler()).env("CARGO_PKG_VERSION", version).env_remove("PROFILE_INTO");
+        String::from_utf8(wrapper.output().unwrap().stdout).unwrap()
+    };
+    let one = passed("metadata=0123456789abcdef", "1.2.3", "feature=\"std\"");
+    assert!(one.contains("metadata=1.2.3 \"std\" "), "{one}");
+    assert_eq!(one, passed("metadata=fedcba9876543210", "1.2.3", "feature=\"std\""));
+    assert_ne!(one, passed("metadata=0123456789abcdef", "1.2.4", "feature=\"std\""));
+    assert_ne!(one, passed("metadata=0123456789abcdef", "1.2.3", "feature=\"alloc\""));
+}
+
+/// Names of functions differ from build to build more easily than it seems, and a profile that names others is no error.
+#[test]
+fn every_optimised_build_finds_the_counts_of_the_profile() {
+    let version = Command::new("rustc").arg("-V").output().unwrap().stdout;
+    if String::from_utf8(version).unwrap().trim_end() != compiler() {
+        eprintln!(
+            "SKIPPED: the profile is for {}, and this is another compiler: profile/train makes one for it",
+            compiler()
+        );
+        return;
+    }
+    let target = tempfile::tempdir().unwrap();
+    for cargo_profile in ["release", "dist"] {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args([
+            "rustc",
+            "--locked",
+            "--offline",
+            "--profile",
+            cargo_profile,
+            "--package",
+            "serpent-http1",
+            "--lib",
+        ]);
+        cargo.arg("--target-dir").arg(target.path()).args(["--", "--emit=llvm-ir"]);
+        cargo.current_dir(profile("..")).env("RUSTC_WRAPPER", profile("rustc")).env_remove("PROFILE_INTO");
+        let output = cargo.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let code =
+            fs::read_dir(target.path().join(cargo_profile).join("deps")).unwrap().map(|entry| entry.unwrap().path());
+        let code = code.filter(|path| path.extension().is_some_and(|it| it == "ll"));
+        let functions: Vec<String> = code
+            .flat_map(|path| fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect::<Vec<_>>())
+            .filter(|line| line.starts_with("define ") && line.contains("serpent_http1"))
+            .collect();
+        let counted = functions.iter().filter(|line| line.contains(" !prof ")).count();
+        assert!(3 * counted > functions.len(), "{cargo_profile}: counts of {counted} of {} functions", functions.len());
+    }
+}

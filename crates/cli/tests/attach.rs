@@ -169,7 +169,7 @@ fn what_was_there_comes_back() {
 
     assert!(bed.does(&ATTACH).contains("va: attached; 21 ranks"));
     let attached = bed.description();
-    assert!(attached.contains("pfifo_fast 5e72: parent 5e7:2") && attached.contains("gso_max_segs 4 "), "{attached}");
+    assert!(attached.contains("pfifo_fast 5e72: parent 5e7:2") && attached.contains("gso_max_segs 2 "), "{attached}");
     assert!(attached.contains("qlen 10000"), "the queues of the ranks are as long as the device's: {attached}");
     assert!(bed.does(&ATTACH).contains("changed in place"));
     assert_eq!(bed.description(), attached);

@@ -127,12 +127,16 @@ const BIAS_KEEP_NS: u64 = 30_000 * MS;
 const MEAN_MOST: f64 = 8.0;
 /// Busy time without any queue after which the rate climbs, and the first and the largest step.
 const QUIET_NS: u64 = 1_500 * MS;
+/// A step lasts at least so many times as long as the present queue is taken over, so that its queue shows before the next.
+const CLIMB_WINDOWS: u64 = 2;
 /// A queue of so many targets ends the climb at once.
 const CLIMB_ENDS: f64 = 4.0;
 const CLIMB_FIRST: f64 = 0.005;
 const CLIMB_MOST: f64 = 0.01;
 /// Busy time at an end of the range after which the given rate is doubted.
 const DOUBT_NS: u64 = 3_000 * MS;
+/// Busy time at the upper end after which the link is taken to be faster, if it was not given.
+const FASTER_NS: u64 = 500 * MS;
 /// Least time between two decisions.
 const TURN_NS: u64 = 5 * MS;
 /// A round lasts a round trip and this: enough for samples to come back.
@@ -267,6 +271,16 @@ impl Correction {
     /// The rate in force, in bits per second.
     pub(crate) fn rate_bits(&self) -> f64 {
         self.rate
+    }
+
+    /// The rate at which the link is full, as far as known, in bits per second.
+    pub(crate) fn estimate_bits(&self) -> f64 {
+        self.estimate
+    }
+
+    /// Whether no queue has shown for a while at the highest rate of the range.
+    pub(crate) fn is_far_too_low(&self) -> bool {
+        self.estimate >= self.most * 0.999 && self.quiet_ns >= QUIET_NS && self.at_end_ns >= FASTER_NS
     }
 
     /// Whether a long queue shows, or is being drained.
@@ -406,7 +420,8 @@ impl Correction {
         }
         let age_ns = self.round_trips.busy_ns(now);
         self.quiet_ns = if age_ns < self.quiet_ns { 0 } else { self.quiet_ns + busy_ns };
-        let lasts_ns = ROUND_NS + self.round_trips.rtt_ns() * 5 / 4;
+        let lasts_ns =
+            (ROUND_NS + self.round_trips.rtt_ns() * 5 / 4).max(CLIMB_WINDOWS * self.round_trips.window_ns(now));
         if self.quiet_ns >= QUIET_NS + lasts_ns && now.ns_since(self.round.began) >= lasts_ns {
             self.climb = (self.climb * 2.0).clamp(CLIMB_FIRST, CLIMB_MOST);
             self.estimate = self.limit(self.estimate * (1.0 + self.climb));

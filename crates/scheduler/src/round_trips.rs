@@ -98,6 +98,8 @@ struct PathBase {
 pub(crate) const MS: u64 = 1_000_000;
 /// What was carried is what was sent if it differs by at most this part.
 const CARRIED_ALL: f64 = 0.07;
+/// Bytes come in chunks, so it takes some of them to show a rate.
+const CHUNKS_LEAST: f64 = 8.0;
 /// Points closer than this are merged.
 const POINT_NS: u64 = MS / 4;
 /// The uplink counts as idle so long after its last byte.
@@ -135,13 +137,12 @@ impl RoundTrips {
         };
         let mut point =
             Point { at: now, sent_bytes: load.sent_bytes, room_at: load.room_at, waits: load.waits, busy_since };
-        match self.points.back_mut() {
-            Some(last) if now.ns_since(last.at) < POINT_NS => {
-                point.at = last.at;
-                *last = point;
-            }
-            _ => self.points.push_back(point),
+        if let Some(last) = self.points.back_mut().filter(|last| now.ns_since(last.at) < POINT_NS) {
+            point.at = last.at;
+            *last = point;
+            return;
         }
+        self.points.push_back(point);
         while self.points.len() > 2 * KEEP_MOST
             || (self.points.len() > 2 && self.points.get(1).is_some_and(|it| now.ns_since(it.at) > KEEP_NS))
         {
@@ -160,8 +161,8 @@ impl RoundTrips {
         }
         let sent_at = Instant::from_ns(now.as_ns().saturating_sub(rtt_ns));
         let above_ns = self.above_shortest(now, path, rtt_ns, kind);
-        let after = self.points.partition_point(|it| it.at <= sent_at);
-        let Some(before) = after.checked_sub(1).and_then(|at| self.points.get(at)).copied() else { return };
+        // Most were sent a moment ago, and the points of two seconds fill a processor's cache.
+        let Some(before) = self.points.iter().rev().find(|it| it.at <= sent_at).copied() else { return };
         let delivered_bytes = before.sent_bytes as f64;
         let is_idle = !before.is_busy(sent_at, IDLE_NS) && idle_most_ns > 0;
         let most_ns = if is_idle { idle_most_ns.max(self.level_ns(now) * 3 / 2) } else { 0 };
@@ -278,32 +279,40 @@ impl RoundTrips {
 
     fn measured<'a>(&self, since: Instant, samples: impl Iterator<Item = &'a Sample>) -> Option<Slope> {
         // A packet passed the bottleneck when its queue was over, however far its client is.
-        let mut points: Vec<(f64, f64)> = samples
+        let mut points: Vec<(f64, f64, RttKind)> = samples
             .map(|it| {
                 let passed_ns = it.sent_at.as_ns() + it.above_ns.unwrap_or(0);
-                ((passed_ns as f64 - since.as_ns() as f64) / 1e9, it.delivered_bytes * 8.0)
+                ((passed_ns as f64 - since.as_ns() as f64) / 1e9, it.delivered_bytes * 8.0, it.kind)
             })
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (first, last) = (*points.first()?, *points.last()?);
         // A gap in the samples may have been a gap in the traffic, and then it was another queue.
         let hole = points.windows(2).map(|pair| pair[1].0 - pair[0].0).fold(0.0, f64::max);
-        if points.len() < 5 || last.0 - first.0 < 0.02 || hole > f64::max(0.05, (last.0 - first.0) / 3.0) {
+        let is_short = last.0 - first.0 < 0.02 || last.1 - first.1 < CHUNKS_LEAST * 8.0 * self.chunk_bytes as f64;
+        if points.len() < 5 || is_short || hole > f64::max(0.05, (last.0 - first.0) / 3.0) {
             return None;
         }
-        let n = points.len() as f64;
-        let (mean_t, mean_d) =
-            points.iter().fold((0.0, 0.0), |(t, d), point| (t + point.0 / n, d + (point.1 - first.1) / n));
-        let (mut covariance, mut variance, mut of_bytes) = (0.0, 0.0, 0.0);
-        for (t, d) in points.iter().map(|point| (point.0, point.1 - first.1)) {
-            covariance += (t - mean_t) * (d - mean_d);
-            variance += (t - mean_t) * (t - mean_t);
-            of_bytes += (d - mean_d) * (d - mean_d);
+        let (mut covariance, mut variance, mut of_bytes, mut kinds) = (0.0, 0.0, 0.0, 0.0);
+        // The shortest round trips of the two kinds met different queues. So what passed by when is known for each kind but
+        // for a constant.
+        for kind in [RttKind::Exact, RttKind::Smoothed] {
+            let of_kind = || points.iter().filter(|point| point.2 == kind).map(|point| (point.0, point.1 - first.1));
+            let n = of_kind().count() as f64;
+            if n > 0.0 {
+                kinds += 1.0;
+            }
+            let (mean_t, mean_d) = of_kind().fold((0.0, 0.0), |(t, d), point| (t + point.0 / n, d + point.1 / n));
+            for (t, d) in of_kind() {
+                covariance += (t - mean_t) * (d - mean_d);
+                variance += (t - mean_t) * (t - mean_t);
+                of_bytes += (d - mean_d) * (d - mean_d);
+            }
         }
         // Travel times vary, and bytes come in chunks: so neither of the two is exact, and the slope is the mean of both ways.
         let bits = libm::sqrt(of_bytes / variance);
         let left = (variance * of_bytes / (covariance * covariance) - 1.0).max(0.0);
-        let error = bits * libm::sqrt(left / (n - 2.0));
+        let error = bits * libm::sqrt(left / (points.len() as f64 - 1.0 - kinds));
         (bits.is_finite() && error.is_finite() && covariance > 0.0).then_some(Slope { bits, error })
     }
 

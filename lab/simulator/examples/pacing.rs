@@ -172,6 +172,11 @@ fn auto_conditions() -> Vec<Condition> {
             paths: [1, 10, 50, 100, 200].map(far).to_vec(),
             ..plain("10 Mbit/s, load 0.9, RTT 1 to 200 ms", 10.0, "0.9")
         }),
+        late(Condition { mbit: vec![(0, 2.0), (20, 1.0)], ..plain("2 Mbit/s, half of it from second 20", 2.0, "0.8") }),
+        late(Condition {
+            mbit: vec![(0, 2.0), (20, 4.0)],
+            ..plain("2 Mbit/s, twice of it from second 20", 2.0, "0.8")
+        }),
     ]
 }
 

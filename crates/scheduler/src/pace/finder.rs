@@ -7,8 +7,11 @@
 //! two seconds a short queue is made on purpose, a [sounding](self::sounding). It measures the rate of the link to a
 //! percent or better, and the measurements are averaged, each with the weight that its error gives it.
 //!
-//! The estimator goes on when no queue shows in soundings, or when a queue shows that the link is far slower than was
-//! known.
+//! On a slow link a queue of one grant takes longer than TCP waits before it probes for a lost packet, and each probe makes
+//! the queue longer. So there the correction lets a much shorter queue stand, and steers by that in both directions.
+//!
+//! The estimator goes on when no queue shows in soundings or at the upper end of the correction's range, or when a queue
+//! shows that the link is far slower than was known.
 
 mod sounding;
 
@@ -19,7 +22,7 @@ use self::sounding::{Sounded, Sounding};
 use crate::{
     correction::{Correction, UTILISATION},
     estimate::Estimator,
-    round_trips::{Load, RoundTrips, RttKind, Slope},
+    round_trips::{Load, MS, RoundTrips, RttKind, Slope},
     time::Instant,
     units::Rate,
 };
@@ -27,8 +30,8 @@ use crate::{
 /// Finds the rate. See the head of this module.
 #[derive(Clone, Debug)]
 pub struct Finder {
-    /// The part of the rate that is used once it is known.
-    most: f64,
+    /// The most of the rate that may be used; `None`: nearly all of it.
+    most: Option<f64>,
     estimator: Estimator,
     /// Set while the rate is known.
     hold: Option<Hold>,
@@ -38,6 +41,10 @@ pub struct Finder {
 #[derive(Clone, Debug)]
 struct Hold {
     correction: Box<Correction>,
+    /// Whether the correction steers in both directions, and no soundings are made.
+    is_slow: bool,
+    /// The part of the known rate that is used.
+    most: f64,
     sounding: Sounding,
     /// The rate of the link, in bits per second, and the variance of its relative error.
     known: f64,
@@ -48,6 +55,8 @@ struct Hold {
     clear: u32,
 }
 
+/// Where a grant takes longer, below some 5 Mbit/s, the link is slow.
+const CHUNK_MOST_NS: u64 = 5 * MS;
 /// The part of the rate that is used while it is known roughly: no queue then stands at the bottleneck.
 const ROUGHLY_KNOWN: f64 = 0.97;
 /// The relative error of the estimator's rate, the least one of a measurement, and the drift of the link from one to the
@@ -71,7 +80,7 @@ impl Finder {
     pub fn new(most: Option<f64>) -> Self {
         let estimator = Estimator::new(most.unwrap_or(ROUGHLY_KNOWN));
         let rate = estimator.rate();
-        Self { most: most.unwrap_or(UTILISATION), estimator, hold: None, rate }
+        Self { most, estimator, hold: None, rate }
     }
 
     /// As [`Finder::new`], but with a rate that was once true, and probably is.
@@ -129,7 +138,7 @@ impl Finder {
                 }
                 Next::Seeks
             }
-            Some(hold) => hold.handle_turn(now, load, self.most),
+            Some(hold) => hold.handle_turn(now, load),
         };
         let rate = match (next, &self.hold) {
             (Next::Goes(bits), _) => Some(Rate::clamped(bits)),
@@ -166,11 +175,15 @@ enum Next {
 }
 
 impl Hold {
-    fn new(now: Instant, known: f64, most: f64, seen: RoundTrips) -> Self {
-        let mut correction = Box::new(Correction::new(Rate::clamped(known), Some(most)));
+    fn new(now: Instant, known: f64, most: Option<f64>, seen: RoundTrips) -> Self {
+        let is_slow = most.is_none() && seen.chunk_ns(Rate::clamped(known)) > CHUNK_MOST_NS;
+        let most = most.unwrap_or(UTILISATION);
+        let mut correction = Box::new(Correction::new(Rate::clamped(known), (!is_slow).then_some(most)));
         correction.inherit(now, seen);
         Self {
             correction,
+            is_slow,
+            most,
             sounding: Sounding::new(now),
             known,
             variance: FIRST_ERROR * FIRST_ERROR,
@@ -179,7 +192,16 @@ impl Hold {
         }
     }
 
-    fn handle_turn(&mut self, now: Instant, load: Load, most: f64) -> Next {
+    fn handle_turn(&mut self, now: Instant, load: Load) -> Next {
+        if self.is_slow {
+            self.correction.handle_turn(now, load);
+            self.known = self.correction.estimate_bits();
+            return match self.correction.is_far_too_high() {
+                Some(since) => Next::TooFast(since),
+                None if self.correction.is_far_too_low() => Next::TooSlow,
+                None => Next::Goes(self.correction.rate_bits()),
+            };
+        }
         let is_rough = self.variance > ROUGH * ROUGH;
         match self.sounding.handle_turn(now, load, self.known, is_rough || self.clear > 0, &self.correction) {
             Sounded::Nothing => {}
@@ -191,7 +213,7 @@ impl Hold {
             Sounded::Measured(slope) => {
                 self.clear = 0;
                 self.measured(slope);
-                self.correction.recenter(self.known, most);
+                self.correction.recenter(self.known, self.most);
             }
             Sounded::Clear => {
                 self.clear += 1;
@@ -201,7 +223,7 @@ impl Hold {
                 if is_rough || self.clear > 1 {
                     self.known *= 1.0 + f64::max(CLEAR_RAISES, CLEAR_RAISES_ERRORS * libm::sqrt(self.variance));
                     self.variance = FIRST_ERROR * FIRST_ERROR;
-                    self.correction.recenter(self.known, most);
+                    self.correction.recenter(self.known, self.most);
                 }
             }
         }

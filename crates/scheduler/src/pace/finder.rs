@@ -41,11 +41,10 @@ pub struct Finder {
 #[derive(Clone, Debug)]
 struct Hold {
     correction: Box<Correction>,
-    /// Whether the correction steers in both directions, and no soundings are made.
-    is_slow: bool,
-    /// The part of the known rate that is used.
+    /// `None`: the link is slow, and the correction steers in both directions.
+    sounding: Option<Sounding>,
+    /// The part of the known rate that is used where soundings are made.
     most: f64,
-    sounding: Sounding,
     /// The rate of the link, in bits per second, and the variance of its relative error.
     known: f64,
     variance: f64,
@@ -105,7 +104,7 @@ impl Finder {
     pub fn phase_name(&self) -> &'static str {
         match &self.hold {
             None => self.estimator.phase_name(),
-            Some(hold) if hold.sounding.is_under_way() => "sounding",
+            Some(hold) if hold.sounding.as_ref().is_some_and(Sounding::is_under_way) => "sounding",
             Some(hold) => hold.correction.phase_name(),
         }
     }
@@ -182,9 +181,8 @@ impl Hold {
         correction.inherit(now, seen);
         Self {
             correction,
-            is_slow,
+            sounding: (!is_slow).then(|| Sounding::new(now)),
             most,
-            sounding: Sounding::new(now),
             known,
             variance: FIRST_ERROR * FIRST_ERROR,
             strange: 0,
@@ -193,7 +191,7 @@ impl Hold {
     }
 
     fn handle_turn(&mut self, now: Instant, load: Load) -> Next {
-        if self.is_slow {
+        let Some(sounding) = &mut self.sounding else {
             self.correction.handle_turn(now, load);
             self.known = self.correction.estimate_bits();
             return match self.correction.is_far_too_high() {
@@ -201,9 +199,9 @@ impl Hold {
                 None if self.correction.is_far_too_low() => Next::TooSlow,
                 None => Next::Goes(self.correction.rate_bits()),
             };
-        }
+        };
         let is_rough = self.variance > ROUGH * ROUGH;
-        match self.sounding.handle_turn(now, load, self.known, is_rough || self.clear > 0, &self.correction) {
+        match sounding.handle_turn(now, load, self.known, is_rough || self.clear > 0, &self.correction) {
             Sounded::Nothing => {}
             Sounded::Rate(bits) => {
                 self.correction.rest(now, load);

@@ -1,7 +1,7 @@
 //! Bursts, frames and packets that fit a link of a given rate.
 
-/// Most segments in one packet: as many as take a quarter of a millisecond, at least two above 50 Mbit/s, one up to
-/// there, and never more than the device had before. A packet that was begun holds up all others.
+/// Most segments in one packet: one up to 50 Mbit/s, and above as many as take a quarter of a millisecond, at least two.
+/// Never more than the device had before. A packet that was begun holds up all others.
 pub fn gso_max_segs(rate_bits_per_second: u64, before: u32) -> u32 {
     const WORTH_MERGING_BITS_PER_SECOND: u64 = 50_000_000;
     const FRAME_BITS: u64 = 1514 * 8;

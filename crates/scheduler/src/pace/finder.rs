@@ -10,8 +10,8 @@
 //! On a slow link a queue of one grant takes longer than TCP waits before it probes for a lost packet, and each probe makes
 //! the queue longer. So there the correction lets a much shorter queue stand, and steers by that in both directions.
 //!
-//! The estimator goes on when no queue shows in soundings or at the upper end of the correction's range, or when a queue
-//! shows that the link is far slower than was known.
+//! The estimator goes on when no queue shows in soundings, or at the upper end of the correction's range. It also goes on
+//! when a queue shows that the link is far slower than was known.
 
 mod sounding;
 

@@ -150,6 +150,8 @@ const CORRECTION: f64 = 0.4;
 /// A queue of this length, or of so many chunks, is drained if it shows for this long.
 const LONG_QUEUE_NS: u64 = 6 * MS;
 const LONG_QUEUE_CHUNKS: u64 = 2;
+/// So many times as long is longer than any that is made on purpose.
+const OVERLONG: u64 = 4;
 const LONG_QUEUE_BELIEVED_NS: u64 = 60 * MS;
 /// A queue that stands while this part of the rate is sent may be no queue at all.
 const GAIN_LEAST: f64 = 0.5;
@@ -233,9 +235,13 @@ impl Correction {
             return false;
         }
         self.last_turn = now;
-        let since = if self.phase == Phase::Follow { self.counts_from } else { self.round.began };
         // A rate above that of the link leaves no work waiting: a long queue shows at any time.
-        let queue_ns = self.round_trips.queue_ns(now, since, true);
+        let queue_ns = match self.phase {
+            Phase::Follow => {
+                self.round_trips.queue_ns(now, self.counts_from, true).or_else(|| self.overlong_queue_ns(now))
+            }
+            Phase::Drain { .. } => self.round_trips.queue_ns(now, self.round.began, true),
+        };
         match queue_ns {
             Some(queue_ns) if queue_ns > self.long_queue_ns(now) as i64 => {
                 self.queue_since = self.queue_since.or(Some(now));
@@ -516,6 +522,13 @@ impl Correction {
         let rate = Rate::clamped(self.estimate);
         let chunk_ns = self.round_trips.chunk_ns(rate);
         LONG_QUEUE_NS.max(LONG_QUEUE_CHUNKS * chunk_ns).max(self.round_trips.level_ns(now) / 2)
+    }
+
+    /// The queue that packets met of any time, if it is too long to have been made on purpose. While it grows, it takes long
+    /// until packets come back that were sent after that.
+    fn overlong_queue_ns(&self, now: Instant) -> Option<i64> {
+        let least_ns = OVERLONG * self.long_queue_ns(now);
+        self.round_trips.queue_ns(now, Instant::ORIGIN, true).filter(|queue_ns| *queue_ns > least_ns as i64)
     }
 
     /// Keeps a rate within the range around the given one.

@@ -5,6 +5,9 @@
 //! it has at the bottleneck at any time; that part of the round trip is subtracted. Round trips that met an idle
 //! uplink show what is left then: jitter, and what the shortest one had by luck. That is subtracted as well.
 
+#[cfg(test)]
+mod tests;
+
 use alloc::{
     collections::{BTreeMap, VecDeque},
     vec::Vec,
@@ -126,6 +129,9 @@ const PRESENT_LONGEST_NS: u64 = 400 * MS;
 /// Where clients are far, the time and the number are larger: so many round trips, and so many samples.
 const FAR_ROUND_TRIPS: u64 = 6;
 const PRESENT_MOST_FAR: usize = 64;
+/// The pacer's own queue is looked for in the exact round trips of this time, if there are so many.
+const OWN_OVER_NS: u64 = 1_000 * MS;
+const OWN_LEAST: u32 = 8;
 
 impl RoundTrips {
     /// Records the pacer's state.
@@ -230,6 +236,29 @@ impl RoundTrips {
             .collect();
         let middle = queues.len() / 2;
         (queues.len() >= least).then(|| *queues.select_nth_unstable(middle).1)
+    }
+
+    /// The part of the pacer's own queue that exact round trips of the last second met. On a link of the pacer's rate a
+    /// grant has just passed when the next one comes, and they meet half of it or more. On a much faster link each grant
+    /// passes quickly, and they meet hardly any. `None` where few came, or where other things made them wait.
+    pub fn own_queue_part(&self, now: Instant) -> Option<f64> {
+        let level_ns = self.idle_levels(now)[RttKind::Exact as usize] as f64;
+        let (mut packets, mut waited_ns, mut own_ns) = (0, 0.0, 0.0);
+        let (mut of_waited, mut of_both, mut of_own) = (0.0, 0.0, 0.0);
+        for it in self.samples.iter().rev().take_while(|it| now.ns_since(it.at) <= OWN_OVER_NS) {
+            let (RttKind::Exact, Some(above_ns), 1..) = (it.kind, it.above_ns, it.own_ns) else { continue };
+            let (waited, own) = (above_ns as f64 - level_ns, it.own_ns as f64);
+            packets += 1;
+            waited_ns += waited;
+            own_ns += own;
+            of_waited += waited * waited;
+            of_both += waited * own;
+            of_own += own * own;
+        }
+        let part = waited_ns / own_ns;
+        let squares = of_waited - 2.0 * part * of_both + part * part * of_own;
+        let is_noisy = squares * f64::from(packets) > own_ns * own_ns;
+        (packets >= OWN_LEAST && !is_noisy).then_some(part)
     }
 
     /// The time in which enough round trips are measured.

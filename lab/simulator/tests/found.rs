@@ -23,6 +23,7 @@ const LOOK_NS: u64 = 10 * MS;
 /// The rate is found within this time, and a change is followed within the second, on a slow link within the third.
 const FOUND_S: u64 = 10;
 const FOLLOWED_S: u64 = 5;
+const FASTER_FOLLOWED_S: u64 = 3;
 const SLOW_FOLLOWED_S: u64 = 8;
 const CHANGES_S: u64 = 15;
 const ENDS_S: u64 = 30;
@@ -33,6 +34,8 @@ struct Seen {
     carried_bytes: u64,
     /// The rate paced at, over the truth.
     of_link: f64,
+    /// Whether a queue is made on purpose.
+    sounds: bool,
 }
 
 /// What is seen every few milliseconds while a link of this rate is overloaded a little.
@@ -74,7 +77,8 @@ fn serve(link: &Link, path: ClientPath, known: Option<Rate>, seed: u64) -> Vec<S
         }
         let bits = model.pace().and_then(Pace::rate).map_or(f64::INFINITY, |rate| rate.bits_per_second() as f64);
         let of_link = bits / (link.rate_at(at_ns).bits_per_second() as f64);
-        seen.push(Seen { at_ns, waits: model.waits(), carried_bytes: model.stats().carried_bytes, of_link });
+        let sounds = model.pace().is_some_and(|pace| pace.phase_name() == "sounding");
+        seen.push(Seen { at_ns, waits: model.waits(), carried_bytes: model.stats().carried_bytes, of_link, sounds });
     }
     seen
 }
@@ -130,6 +134,42 @@ fn a_rate_that_was_kept_is_used_at_once_and_corrected_if_it_is_no_longer_true() 
         let seen = serve(&link, ClientPath::DIRECT, Some(rate(kept)), 1_234);
         let (used, paced) = (used(&seen, &link, from_s, CHANGES_S), paced(&seen, from_s, CHANGES_S));
         assert!(used > least && paced < 1.05, "{kept} Mbit/s kept: {used:.3} used, {paced:.3} paced at");
+    }
+}
+
+/// Handshakes show that a link has become much faster, so that no queue need be made to find out.
+#[test]
+fn a_link_that_becomes_faster_is_followed_soon_and_a_steady_one_is_hardly_sounded() {
+    for mbit in [8.0, 10.0, 40.0] {
+        let link = Link::constant(rate(mbit)).then(CHANGES_S * S, rate(2.0 * mbit)).unwrap();
+        let seeds: Vec<u64> = (3_001..3_009).collect();
+        let (mut soon, mut late, mut sounded) = (0.0, 0.0, 0.0);
+        for &seed in &seeds {
+            let seen = serve(&link, ClientPath::DIRECT, None, seed);
+            let steady = seen.iter().filter(|it| (FOUND_S * S..CHANGES_S * S).contains(&it.at_ns));
+            sounded += steady.filter(|it| it.sounds).count() as f64 * LOOK_NS as f64 / 1e9;
+            soon += used(&seen, &link, CHANGES_S + FASTER_FOLLOWED_S, CHANGES_S + FOLLOWED_S) / seeds.len() as f64;
+            late += used(&seen, &link, CHANGES_S + FOLLOWED_S, ENDS_S) / seeds.len() as f64;
+        }
+        let sounded = sounded / (seeds.len() as f64 * (CHANGES_S - FOUND_S) as f64);
+        let what = format!("{mbit} Mbit/s: {sounded:.4} of the time sounded, then {soon:.3} and {late:.3} used");
+        assert!(sounded < 0.015 && soon > 0.95 && late > 0.95, "{what}");
+    }
+}
+
+/// Above and below this rate it is known in different ways.
+#[test]
+fn a_link_that_becomes_slow_or_is_slow_no_longer_is_followed() {
+    for (before, after) in [(6.0, 3.0), (3.0, 6.0), (10.0, 1.5), (1.5, 10.0)] {
+        let link = Link::constant(rate(before)).then(CHANGES_S * S, rate(after)).unwrap();
+        let seeds: Vec<u64> = (4_001..4_009).collect();
+        let (mut part, mut fast) = (0.0, 0.0);
+        for &seed in &seeds {
+            let seen = serve(&link, ClientPath::DIRECT, None, seed);
+            part += used(&seen, &link, CHANGES_S + SLOW_FOLLOWED_S, ENDS_S) / seeds.len() as f64;
+            fast += paced(&seen, CHANGES_S + SLOW_FOLLOWED_S, ENDS_S) / seeds.len() as f64;
+        }
+        assert!(part > 0.9 && fast < 1.02, "{before}, then {after} Mbit/s: {part:.3} used, {fast:.3} paced at");
     }
 }
 

@@ -3,9 +3,10 @@
 //! Two machines take turns. The [`Estimator`] finds a rate from nothing, and follows large changes. It measures in queues
 //! of some 15 ms, which cost the responses of that time, and knows the rate to a few percent, so it leaves 3 % of the
 //! link unused. Once it has worked off a queue, the [`Correction`] goes on, as if the rate had been given. It keeps the rate
-//! below that of the link, so no queue stands, and nothing is learned of what the link could carry beyond that. So every
-//! two seconds a short queue is made on purpose, a [sounding](self::sounding). It measures the rate of the link to a
-//! percent or better, and the measurements are averaged, each with the weight that its error gives it.
+//! below that of the link, so no queue stands, and nothing is learned of what the link could carry beyond that. So at
+//! times a short queue is made on purpose, a [sounding](self::sounding). It measures the rate of the link to a
+//! percent or better, and the measurements are averaged, each with the weight that its error gives it. In between, what
+//! handshakes meet of the pacer's own queue shows whether the link has become much faster.
 //!
 //! On a slow link a queue of one grant takes longer than TCP waits before it probes for a lost packet, and each probe makes
 //! the queue longer. So there the correction lets a much shorter queue stand, and steers by that in both directions.
@@ -73,6 +74,8 @@ const STRANGE_MOST: u32 = 2;
 const CLEAR_RAISES: f64 = 0.03;
 const CLEAR_RAISES_ERRORS: f64 = 1.5;
 const CLEAR_MOST: u32 = 3;
+/// One is believed where handshakes meet less than this part of what they usually meet of the pacer's own queue.
+const FAR_FASTER: f64 = 0.4;
 
 impl Finder {
     /// Knows nothing yet. At most this part of the rate is used; `None` leaves that to the finder.
@@ -214,7 +217,9 @@ impl Hold {
                 self.correction.recenter(self.known, self.most);
             }
             Sounded::Clear => {
-                self.clear += 1;
+                let of_usual = sounding.of_usual(now, self.correction.seen());
+                let is_far_faster = of_usual.is_some_and(|part| part < FAR_FASTER);
+                self.clear = if is_far_faster { CLEAR_MOST } else { self.clear + 1 };
                 if self.clear >= CLEAR_MOST {
                     return Next::TooSlow;
                 }

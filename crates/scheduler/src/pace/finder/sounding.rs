@@ -2,10 +2,15 @@
 //!
 //! The queue grows for a moment, stands at the known rate of the link, and shrinks. While it stands, the link is busy all
 //! the time, so what passes it is its rate. A queue that does not show has been passed by a faster link.
+//!
+//! Each response of that time waits in the queue, so soundings are rare. Handshakes show a link that has become much faster
+//! without one: they meet less of the queue that the grants themselves make.
+
+use core::ops::Range;
 
 use crate::{
     correction::Correction,
-    round_trips::{Load, MS, Slope},
+    round_trips::{Load, MS, RoundTrips, Slope},
     time::Instant,
     units::Rate,
 };
@@ -14,8 +19,12 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Sounding {
     state: State,
-    /// Soundings since the last that measured.
-    felt: u32,
+    /// From then on the next one measures. Until then a queue is only felt for.
+    measures_from: Instant,
+    measures_every_ns: u64,
+    /// The part of the pacer's own queue that handshakes usually meet: before soundings that showed the link to be no faster
+    /// than known.
+    usual_part: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +48,9 @@ struct Times {
     stood: Instant,
     gone: Instant,
     queue_ns: u64,
+    measures: bool,
+    /// The part of the pacer's own queue that handshakes met before.
+    own_part: Option<f64>,
 }
 
 /// What follows.
@@ -55,16 +67,29 @@ pub(super) enum Sounded {
     Clear,
 }
 
-/// From one to the next; while the rate is known roughly; and after one that was broken off or not clear.
+/// From one to the next, while the rate is known roughly, and after one that was broken off or not clear.
 const EVERY_NS: u64 = 1_500 * MS;
 const EVERY_ROUGH_NS: u64 = 400 * MS;
 const AGAIN_NS: u64 = 400 * MS;
-/// The queue's length at least, and in chunks. Between measurements it is only felt for, in less than that.
+/// From one that measures to the next, at first. It doubles up to the longest while they find the known rate but for this
+/// part.
+const MEASURES_EVERY_NS: u64 = 8_000 * MS;
+const MEASURES_EVERY_MOST_NS: u64 = 30_000 * MS;
+const SAME: f64 = 0.01;
+/// No sounding feels for a queue while handshakes meet the usual part of the pacer's own, within these factors. That is
+/// checked so often.
+const AS_USUAL: Range<f64> = 0.5..4.0;
+const LOOK_NS: u64 = 100 * MS;
+/// A smaller usual part tells nothing: a token bucket before the link lets all packets of a grant pass at once. And the
+/// weight of the last one.
+const USUAL_LEAST: f64 = 0.12;
+const USUAL_WEIGHT: f64 = 0.3;
+/// The link has to be busy for so long before: then it probably stays busy until the end.
+const BUSY_NS: u64 = 60 * MS;
+/// The queue's length at least, and in chunks; and the part of that while the rate is known well.
 const QUEUE_LEAST_NS: u64 = MS * 6 / 5;
 const QUEUE_CHUNKS: f64 = 1.0;
-const FELT: f64 = 0.6;
-/// While the rate is known well, one sounding in so many measures it.
-const MEASURES: u32 = 5;
+const KNOWN_WELL: f64 = 0.6;
 /// The rates at which it grows and shrinks. It is given more time to shrink than it takes: what is left of it would be
 /// taken for one that stands.
 const GROWS: f64 = 1.2;
@@ -78,8 +103,10 @@ const STANDS_LEAST_NS: u64 = 25 * MS;
 const STANDS_MOST_NS: u64 = 250 * MS;
 const STANDS_CHUNKS: u64 = 27;
 const STANDS_CHUNKS_MOST_NS: u64 = 600 * MS;
-/// A sounding takes at most one in so many parts of the time.
+/// A sounding takes at most one in so many parts of the time; also those that measure, and those while the rate is known
+/// roughly.
 const SELDOM: u64 = 20;
+const SELDOM_MEASURES: u64 = 150;
 const SELDOM_ROUGH: u64 = 12;
 /// If the median is below this part of its length, the queue does not show.
 const SHOWS: f64 = 0.3;
@@ -87,13 +114,43 @@ const SAMPLES_LEAST: usize = 3;
 /// It is compared with the time before.
 const BEFORE_NS: u64 = 150 * MS;
 
+impl Times {
+    /// One that begins now, on a link of this rate, with this part of the usual queue.
+    fn new(now: Instant, load: Load, known: Rate, part: f64, measures: bool, seen: &RoundTrips) -> Self {
+        let chunk_ns = seen.chunk_ns(known) as f64;
+        let queue_ns = (part * (QUEUE_CHUNKS * chunk_ns).max(QUEUE_LEAST_NS as f64)) as u64;
+        let queue_ns = queue_ns.max(seen.level_ns(now) / 2);
+        let samples = if measures { STANDS_SAMPLES_MEASURES } else { STANDS_SAMPLES };
+        let least_ns = if measures { STANDS_CHUNKS * chunk_ns as u64 } else { 0 };
+        let stands_ns = (samples * seen.samples_ns(now)).min(STANDS_MOST_NS);
+        let stands_ns = stands_ns.max(STANDS_LEAST_NS).max(least_ns.min(STANDS_CHUNKS_MOST_NS));
+        let grown = now.add_ns((queue_ns as f64 / (GROWS - 1.0)) as u64);
+        let stood = grown.add_ns(stands_ns);
+        let gone = stood.add_ns((SHRINKS_FOR * queue_ns as f64 / (1.0 - SHRINKS)) as u64);
+        let (sent_bytes, own_part) = (load.sent_bytes, seen.own_queue_part(now));
+        Self { began: now, sent_bytes, grown, stood, gone, queue_ns, measures, own_part }
+    }
+}
+
 impl Sounding {
     pub fn new(now: Instant) -> Self {
-        Self { state: State::Due(now.add_ns(AGAIN_NS)), felt: 0 }
+        Self {
+            state: State::Due(now.add_ns(AGAIN_NS)),
+            measures_from: now,
+            measures_every_ns: MEASURES_EVERY_NS,
+            usual_part: None,
+        }
     }
 
     pub fn is_under_way(&self) -> bool {
         matches!(self.state, State::Grows(_) | State::Stands(_) | State::Shrinks(_))
+    }
+
+    /// The part of the pacer's own queue that handshakes of the last second met, over the usual part. `None` if it cannot be
+    /// told.
+    pub fn of_usual(&self, now: Instant, seen: &RoundTrips) -> Option<f64> {
+        let usual = self.usual_part.filter(|usual| *usual >= USUAL_LEAST)?;
+        Some(seen.own_queue_part(now)? / usual)
     }
 
     /// `known` is the rate of the link, in bits per second.
@@ -107,25 +164,16 @@ impl Sounding {
     ) -> Sounded {
         let seen = correction.seen();
         match self.state {
-            State::Due(at) => {
-                if now < at || !load.waits || correction.sees_long_queue() {
+            State::Due(at) if now < at || !load.waits || correction.sees_long_queue() => Sounded::Nothing,
+            State::Due(_) if !is_rough && seen.busy_ns(now) < BUSY_NS => Sounded::Nothing,
+            State::Due(_) => {
+                let measures = is_rough || now >= self.measures_from;
+                if !measures && self.of_usual(now, seen).is_some_and(|part| AS_USUAL.contains(&part)) {
+                    self.state = State::Due(now.add_ns(LOOK_NS));
                     return Sounded::Nothing;
                 }
-                let rate = Rate::clamped(known);
-                let chunk_ns = seen.chunk_ns(rate) as f64;
-                let measures = is_rough || self.felt + 1 >= MEASURES;
-                self.felt = if measures { 0 } else { self.felt + 1 };
-                let (part, samples) = if measures { (1.0, STANDS_SAMPLES_MEASURES) } else { (FELT, STANDS_SAMPLES) };
-                let queue_ns = (part * (QUEUE_CHUNKS * chunk_ns).max(QUEUE_LEAST_NS as f64)) as u64;
-                let queue_ns = queue_ns.max(seen.level_ns(now) / 2);
-                let least_ns = if measures { STANDS_CHUNKS * chunk_ns as u64 } else { 0 };
-                let stands_ns = (samples * seen.samples_ns(now)).min(STANDS_MOST_NS);
-                let stands_ns = stands_ns.max(STANDS_LEAST_NS).max(least_ns.min(STANDS_CHUNKS_MOST_NS));
-                let grown = now.add_ns((queue_ns as f64 / (GROWS - 1.0)) as u64);
-                let stood = grown.add_ns(stands_ns);
-                let gone = stood.add_ns((SHRINKS_FOR * queue_ns as f64 / (1.0 - SHRINKS)) as u64);
-                self.state =
-                    State::Grows(Times { began: now, sent_bytes: load.sent_bytes, grown, stood, gone, queue_ns });
+                let part = if is_rough { 1.0 } else { KNOWN_WELL };
+                self.state = State::Grows(Times::new(now, load, Rate::clamped(known), part, measures, seen));
                 Sounded::Rate(known * GROWS)
             }
             State::Grows(_) if !load.waits => self.break_off(now),
@@ -154,11 +202,11 @@ impl Sounding {
             State::Awaits(times) if now.ns_since(times.stood) < seen.rtt_ns() + times.queue_ns + 5 * MS => {
                 Sounded::Nothing
             }
-            State::Awaits(times) => self.judge(now, times, is_rough, correction),
+            State::Awaits(times) => self.judge(now, times, known, is_rough, correction),
         }
     }
 
-    fn judge(&mut self, now: Instant, times: Times, is_rough: bool, correction: &Correction) -> Sounded {
+    fn judge(&mut self, now: Instant, times: Times, known: f64, is_rough: bool, correction: &Correction) -> Sounded {
         let seen = correction.seen();
         self.state = State::Due(now.add_ns(AGAIN_NS));
         let Some(queue_ns) = seen.queue_between(now, times.grown, times.stood, SAMPLES_LEAST) else {
@@ -171,14 +219,22 @@ impl Sounding {
         if (queue_ns as f64) < SHOWS * times.queue_ns as f64 {
             return Sounded::Clear;
         }
+        if let Some(part) = times.own_part {
+            let usual = self.usual_part.unwrap_or(part);
+            self.usual_part = Some(usual + USUAL_WEIGHT * (part - usual));
+        }
         let lasted_ns = times.gone.ns_since(times.began);
         let next_ns =
             if is_rough { EVERY_ROUGH_NS.max(SELDOM_ROUGH * lasted_ns) } else { EVERY_NS.max(SELDOM * lasted_ns) };
         self.state = State::Due(now.add_ns(next_ns));
-        match seen.slope_between(times.grown, times.stood) {
-            Some(slope) => Sounded::Measured(slope),
-            None => Sounded::Nothing,
+        let Some(slope) = seen.slope_between(times.grown, times.stood) else { return Sounded::Nothing };
+        if times.measures {
+            let is_same = !is_rough && (slope.bits / known - 1.0).abs() < SAME;
+            let longer_ns = (2 * self.measures_every_ns).min(MEASURES_EVERY_MOST_NS);
+            self.measures_every_ns = if is_same { longer_ns } else { MEASURES_EVERY_NS };
+            self.measures_from = now.add_ns(self.measures_every_ns.max(SELDOM_MEASURES * lasted_ns));
         }
+        Sounded::Measured(slope)
     }
 
     /// Without enough work no queue grows.

@@ -92,7 +92,7 @@ impl Facility {
 pub enum Severity {
     /// The system cannot be used.
     Emergency,
-    /// Somebody has to act at once.
+    /// A person has to act at once.
     Alert,
     /// A critical condition.
     Critical,

@@ -1,6 +1,6 @@
-//! The access logs: one of the server, and those of sites and routes. Entries go through a bounded channel to one thread
-//! that formats and writes the lines of all logs, so that a slow disk never delays a response. Entries that find the channel
-//! full are counted and reported, in their log and in the metrics.
+//! The access logs: one of the server, and those of sites and routes. Entries go through a bounded channel to one
+//! thread that formats and writes the lines of all logs, so that a slow disk never delays a response. Entries that find
+//! the channel full are counted and reported, in their log and in the metrics.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +24,7 @@ pub use self::{
     config::{
         AccessLog, Facility, LogChoice, LogChoices, LogFormat, LogTarget, Severity, Syslog, SyslogFormat, SyslogServer,
     },
-    record::{Sent, Told},
+    record::{Processed, Sent},
     writer::{Log, Logs, OpenError, Opened, Writer},
 };
 
@@ -65,7 +65,7 @@ impl Entry {
             complete: false,
             response_time: Duration::ZERO,
             slowdown: None,
-            told: Told {
+            processed: Processed {
                 class: "-".into(),
                 user: None,
                 waited: Duration::ZERO,
@@ -83,9 +83,9 @@ impl Entry {
     }
 
     /// Sends the entry to the writer; never blocks.
-    pub fn write(self, log: &Log, status: StatusCode, sent: Sent, response_time: Duration, told: Told) {
+    pub fn write(self, log: &Log, status: StatusCode, sent: Sent, response_time: Duration, processed: Processed) {
         let Self { mut record } = self;
-        record.told = told;
+        record.processed = processed;
         record.status = status;
         record.body_bytes = sent.body_bytes;
         record.complete = sent.complete;

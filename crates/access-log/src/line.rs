@@ -37,7 +37,7 @@ pub(super) fn write_dropped(line: &mut Vec<u8>, format: LogFormat, lines: u64) {
 fn combined(line: &mut Vec<u8>, record: &Record) {
     let time = OffsetDateTime::from(record.time);
     let _ = write!(line, "{} - ", record.peer);
-    match &record.told.user {
+    match &record.processed.user {
         // A name with a space would be read as two fields.
         Some(user) => escape(line, user.replace(' ', "_").as_bytes()),
         None => line.push(b'-'),
@@ -58,7 +58,7 @@ fn combined(line: &mut Vec<u8>, record: &Record) {
     quoted(line, record.text(2));
     line.push(b' ');
     quoted(line, record.text(3));
-    let _ = write!(line, " {} {:.6} ", record.told.class, record.response_time.as_secs_f64());
+    let _ = write!(line, " {} {:.6} ", record.processed.class, record.response_time.as_secs_f64());
     let _ = match record.slowdown {
         Some(slowdown) => write!(line, "{slowdown:.2}"),
         None => write!(line, "-"),
@@ -80,14 +80,14 @@ fn json(line: &mut Vec<u8>, record: &Record) {
         "complete": record.complete,
         "referer": optional(2),
         "user_agent": optional(3),
-        "class": &*record.told.class,
-        "user": record.told.user,
-        "waited_s": record.told.waited.as_secs_f64(),
-        "upstream": record.told.upstream.as_deref(),
-        "attempts": record.told.attempts,
-        "cache": record.told.cache,
-        "trace_id": record.told.trace.map(|trace| format!("{trace:032x}")),
-        "grpc_status": record.told.grpc_status,
+        "class": &*record.processed.class,
+        "user": record.processed.user,
+        "waited_s": record.processed.waited.as_secs_f64(),
+        "upstream": record.processed.upstream.as_deref(),
+        "attempts": record.processed.attempts,
+        "cache": record.processed.cache,
+        "trace_id": record.processed.trace.map(|trace| format!("{trace:032x}")),
+        "grpc_status": record.processed.grpc_status,
         "response_time_s": record.response_time.as_secs_f64(),
         "slowdown": record.slowdown,
     });

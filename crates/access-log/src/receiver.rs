@@ -1,6 +1,6 @@
 //! Receivers of lines on sockets: syslog (RFC 3164 and RFC 5424), and the journal of systemd by its native protocol.
 //!
-//! Nothing here waits for a receiver. What it does not take at once is kept for a while, up to a bound.
+//! Nothing here waits for a receiver. Messages that it does not take at once are kept, up to a bound.
 
 use std::{
     collections::VecDeque,
@@ -94,7 +94,7 @@ impl Receiver {
                 messages.into_iter().for_each(|message| self.wait(message));
             }
         }
-        // What could not be sent is sent later, or counted as lost then.
+        // A message that could not be sent is sent later, or counted as lost then.
         if !self.failing {
             let _ = self.send();
         }

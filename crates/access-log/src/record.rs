@@ -1,4 +1,4 @@
-//! What a line of the access log says.
+//! The content of a line of the access log.
 
 use std::{
     net::IpAddr,
@@ -10,7 +10,7 @@ use http::{Method, StatusCode, Version};
 
 /// The part of a line that is known only after the request was processed.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct Processed {
     /// The name of its class.
     pub class: Arc<str>,
     /// The user's name, if a password was checked.
@@ -21,7 +21,7 @@ pub struct Told {
     pub upstream: Option<Arc<str>>,
     /// How many upstream servers were asked, if any was.
     pub attempts: Option<u32>,
-    /// What the shared cache did, where the route has one.
+    /// The result of the shared cache, where the route has one.
     pub cache: Option<&'static str>,
     /// The number of its trace, where requests are traced.
     pub trace: Option<u128>,
@@ -29,7 +29,7 @@ pub struct Told {
     pub grpc_status: Option<u8>,
 }
 
-/// What was sent of a response.
+/// The part of a response that was sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     /// Body bytes handed over to the connection.
@@ -52,7 +52,7 @@ pub(super) struct Record {
     pub(super) complete: bool,
     pub(super) response_time: Duration,
     pub(super) slowdown: Option<f64>,
-    pub(super) told: Told,
+    pub(super) processed: Processed,
     /// Host, target, referer and user agent, concatenated in this order.
     pub(super) text: Box<[u8]>,
     pub(super) ends: [u32; 4],

@@ -113,7 +113,7 @@ impl Bytes {
             if self.failing {
                 return Err(io::Error::other("earlier lines could not be written"));
             }
-            // What could not be written stays in the buffer, in which there may be no room for this line.
+            // Bytes that could not be written stay in the buffer, so there may be no room for this line.
             if let Err(error) = self.write()
                 && self.buffer.len() + line.len() > BUFFER_BYTES
             {

@@ -29,7 +29,8 @@ const MAX_TEXT_BYTES: usize = 16 * 1024;
 const PAUSE: Duration = Duration::from_millis(25);
 /// Longest time until a line is in the file.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a receiver that is behind is asked whether it takes more, and how often before its lines are given up at the end.
+/// How often a receiver that is behind is asked whether it takes more, and how often before its lines are given up at
+/// the end.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 const LAST_RETRIES: u32 = 50;
 /// A log that cannot be written is reported once in so long.
@@ -410,7 +411,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::{Entry, LogFormat, LogTarget, Sent, Told};
+    use crate::{Entry, LogFormat, LogTarget, Processed, Sent};
 
     /// A disk that hangs until it is released.
     struct Disk {
@@ -471,7 +472,7 @@ mod tests {
         let (parts, ()) = http::Request::get(target).body(()).expect("a request").into_parts();
         let sent = Sent { body_bytes: 1, complete: true, slowdown: Some(1.5) };
         let peer = SocketAddr::from(([192, 0, 2, 1], 1));
-        let told = Told {
+        let processed = Processed {
             class: "default".into(),
             user: None,
             waited: Duration::ZERO,
@@ -481,7 +482,7 @@ mod tests {
             trace: None,
             grpc_status: None,
         };
-        Entry::new(peer, &parts, None).write(log, StatusCode::OK, sent, Duration::from_millis(2), told);
+        Entry::new(peer, &parts, None).write(log, StatusCode::OK, sent, Duration::from_millis(2), processed);
     }
 
     fn said(text: &Text) -> String {

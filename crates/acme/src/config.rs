@@ -1,4 +1,4 @@
-//! What an operator says of the authority.
+//! The operator's settings for the certificate authority.
 
 use std::{path::PathBuf, sync::Arc};
 

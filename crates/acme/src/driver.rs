@@ -48,7 +48,7 @@ struct Inner {
     account: tokio::sync::Mutex<Option<Account>>,
 }
 
-/// What is counted since the start.
+/// Counters since the start.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Certificates obtained.
@@ -103,7 +103,7 @@ impl Acme {
         &self.0.challenges
     }
 
-    /// What is counted.
+    /// The counters of certificates obtained and attempts that failed.
     pub fn counters(&self) -> &Counters {
         &self.0.counters
     }

@@ -33,7 +33,7 @@ pub(crate) struct Issued {
     pub(crate) validity: Span,
 }
 
-/// What is known of a certificate. Times are seconds since 1970.
+/// The state of a certificate. Times are seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Its names.
@@ -44,7 +44,7 @@ pub struct Status {
     pub next_order_s: u64,
     /// Failures in a row.
     pub failures: u32,
-    /// What was wrong last; `None` after a success.
+    /// The last error; `None` after a success.
     pub last_error: Option<String>,
 }
 

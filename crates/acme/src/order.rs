@@ -16,7 +16,7 @@ use crate::{
 const PATIENCE: RetryPolicy =
     RetryPolicy::new().initial_delay(Duration::from_millis(500)).backoff(1.5).timeout(Duration::from_secs(120));
 
-/// What an authority is asked for.
+/// A certificate that an authority is asked for.
 pub(crate) struct Wanted<'a> {
     pub(crate) names: &'a [String],
     pub(crate) profile: Option<&'a str>,
@@ -100,7 +100,7 @@ async fn present(
     Ok(presented)
 }
 
-/// What the authority has found wrong with each name.
+/// The errors that the authority reports for each name; `None` if there are none.
 async fn reasons(order: &mut Order) -> Option<String> {
     let mut reasons = Vec::new();
     let mut authorizations = order.authorizations();

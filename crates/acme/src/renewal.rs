@@ -15,8 +15,8 @@ const SPREAD: f64 = 1.0 / 15.0;
 /// However late an authority wants a renewal, this much of the life is left for a second attempt.
 const LATEST: f64 = 0.95;
 
-/// A new certificate is used for this long, or for this part of its life if that is less: an authority whose clock or whose window is
-/// wrong must not be asked again and again.
+/// A new certificate is used for at least this long, or for at least this part of its life if that is less. So an
+/// authority with a wrong clock or a wrong window is not asked again and again.
 const LEAST_USE_S: u64 = HOUR_S;
 const LEAST_USE: f64 = 0.3;
 
@@ -42,7 +42,7 @@ pub(crate) struct Span {
     pub(crate) end_s: u64,
 }
 
-/// What is to be done.
+/// The next step for a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Obtain a certificate.
@@ -116,7 +116,7 @@ impl Renewal {
         self.retry_s = now_s.saturating_add(pause_s);
     }
 
-    /// What is to be done at this time.
+    /// The next step at this time.
     pub(crate) fn poll(&self, now_s: u64) -> Action {
         let order_s = self.next_order_s();
         if now_s >= order_s {

@@ -79,7 +79,7 @@ impl Store {
         self.remove(&format!("{name}.json"))
     }
 
-    /// Failures since the last success. What cannot be read counts as none.
+    /// Failures since the last success. A file that cannot be read counts as none.
     pub(crate) fn failures(&self, names: &[String]) -> Option<Failures> {
         let json = self.read(&format!("{}.json", certificate_name(names))).ok()??;
         serde_json::from_slice(&json).ok()

@@ -254,7 +254,7 @@ fn restoration(earlier: &Earlier) -> Vec<Request> {
 }
 
 impl Earlier {
-    /// What a device has now, with these queues.
+    /// The present state of a device, with these queues.
     fn of(device: &Device, queues: Vec<Queue>) -> Self {
         let (device_index, gso_max_segs) = (device.index, device.gso_max_segs);
         Self { device_index, gso_max_segs, queue_packets: Some(device.queue_packets), queues }

@@ -1,9 +1,9 @@
 //! The queues of an attached device, as messages to the kernel.
 //!
 //! ```text
-//! 5e7:                HTB at the root; what no class claims goes to the last band
+//! 5e7:                HTB at the root; packets of no class go to the last band
 //! └─ 5e7:100          the link, with the rate
-//!    ├─ 5e7:1         band 0, a FIFO: what no response may delay
+//!    ├─ 5e7:1         band 0, a FIFO: packets that no response may delay
 //!    └─ 5e7:2..5e7:8  bands 1 to 7; in each a pfifo_fast with three strict bands of its own: 21 ranks for responses
 //! ```
 //!
@@ -73,9 +73,10 @@ impl Shape {
     /// The messages that make the queues, with the classifier whose descriptor is given. The first one makes the root.
     /// `in_place`: of a queue that may be full.
     ///
-    /// HTB sends what belongs to no class at once. So the default class is made before all others, and `in_place` of a
-    /// queue, packets that come before it are refused: the kernel may do something else between two messages, and a line
-    /// slower than the device would lose what leaves then. The classifier comes last, when its packets have a band.
+    /// HTB sends packets of no class at once. So the default class is made before all others, and `in_place` of a
+    /// queue, packets that come before it are refused. The kernel may do something else between two messages, and a
+    /// line slower than the device would lose the packets that leave then. The classifier comes last, when its packets
+    /// have a band.
     pub fn install(&self, program: i32, in_place: bool) -> Vec<Step> {
         let mut steps = vec![self.root(in_place), self.link()];
         for band in (0..BANDS).rev() {

@@ -1,7 +1,7 @@
 //! Cutoffs between ranks, learned from the sizes of responses.
 //!
-//! The rule is that of Serpent's own bands ([`scheduler::bands::BandLearner`]): the lowest cutoff is at the median of
-//! the sizes, the highest leaves the largest 0.7 % above it, and the cutoffs between are spaced logarithmically.
+//! The rule is that of Serpent's own bands ([`scheduler::bands::BandLearner`]). The lowest cutoff is at the median of
+//! the sizes, and the highest leaves the largest 0.7 % above it. The cutoffs between are spaced logarithmically.
 
 use scheduler::bands::{BandLearner, LEARN_FROM};
 

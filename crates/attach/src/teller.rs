@@ -12,13 +12,13 @@ use crate::{
     pins,
     plan::MAJOR,
     program::Running,
-    told::{TOLD_BYTES, Told},
+    response_rank::{RANKS_BYTES, ResponseRank},
 };
 
 /// Tells the classifier of an attached device what connections send.
 #[derive(Debug)]
 pub struct Teller {
-    storage: SocketStorage<TOLD_BYTES>,
+    storage: SocketStorage<RANKS_BYTES>,
     device: String,
 }
 
@@ -60,13 +60,13 @@ impl Teller {
 
     /// Tells what a connection sends: the last words, in the order of the places from which they hold. It is one call into
     /// the kernel, which does not wait.
-    pub fn tell(&self, socket: impl AsFd, words: &[Told]) -> io::Result<()> {
-        self.storage.set(socket, &Told::to_value(words))
+    pub fn tell(&self, socket: impl AsFd, words: &[ResponseRank]) -> io::Result<()> {
+        self.storage.set(socket, &ResponseRank::to_value(words))
     }
 }
 
 /// Opens the map by the number of its program, which takes CAP_SYS_ADMIN.
-fn by_number(program: u32) -> Result<SocketStorage<TOLD_BYTES>, AttachError> {
+fn by_number(program: u32) -> Result<SocketStorage<RANKS_BYTES>, AttachError> {
     let unusable = |problem: String| AttachError::Program { problem };
     let Map::SkStorage(map) = Running::find(program)?.told()? else {
         return Err(unusable("its map is of another type".into()));
@@ -107,7 +107,7 @@ pub enum TellError {
     Unusable {
         /// The device.
         device: String,
-        /// What is wrong with it.
+        /// The error when the map was opened.
         problem: String,
     },
     /// The kernel's traffic control does not answer.

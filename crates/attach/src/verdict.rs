@@ -47,7 +47,7 @@ pub enum Verdict {
     NoTraffic,
 }
 
-/// What was seen of the device and the servers' connections for a moment.
+/// Measurements of the device and the servers' connections over a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Observed {
     /// Length of the moment.
@@ -72,7 +72,7 @@ pub struct Observed {
 /// delays of their own.
 const LONGER_BY_US: u32 = 5_000;
 
-/// What one look at the device saw.
+/// The state of the device at one look.
 struct Look {
     sent_bytes: u64,
     waits: bool,

@@ -2,9 +2,9 @@
 //!
 //!     cargo run --release -p serpent-cache --example eviction [-- LOG]
 //!
-//! LOG: an access log in the Common Log Format, plain text, such as that of NASA. A log has no service times, so they are drawn
-//! for its objects from the same law as those of the made-up requests: lognormal with a median of 5 ms and a sigma of 1.5,
-//! independent of the size.
+//! LOG: an access log in the Common Log Format, plain text, such as that of NASA. A log has no service times, so they
+//! are drawn for its objects from the same law as those of the made-up requests. The law is lognormal with a median of
+//! 5 ms and a sigma of 1.5, independent of the size.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Stored responses in files of a directory. One thread writes and removes them, so nothing waits for the disk; what is read is
-//! read on a thread that may block.
+//! Stored responses in files of a directory. One thread writes and removes them, so nothing waits for the disk; what is
+//! read is read on a thread that may block.
 //!
 //! A file is written under another name and then renamed, and has checksums of all that it holds. It is never changed. So a
 //! process that is killed, or a machine that loses its power, leaves whole files, or files that are found to be damaged.
@@ -24,7 +24,7 @@ use crate::{
     stored::Stored,
 };
 
-/// Most bytes that wait to be written. What comes beyond them stays in memory only.
+/// Most bytes that wait to be written. A response beyond them stays in memory only.
 const MOST_WAITING_BYTES: u64 = 64 * 1024 * 1024;
 /// A file that is not yet renamed belongs to a process that is gone if it is older.
 const UNFINISHED_AFTER: Duration = Duration::from_secs(600);
@@ -55,8 +55,8 @@ pub(crate) enum Job {
     Remove { file: u64 },
 }
 
-/// What the thread tells of its work.
-pub(crate) trait Told {
+/// Takes what the thread reports of its work.
+pub(crate) trait DiskEvents {
     /// A file was found at the start.
     fn handle_found(&self, file: u64, file_bytes: u64, head: Head);
     /// There are no others.
@@ -102,14 +102,14 @@ impl Disk {
         self.queue.lock().waiting_bytes == 0
     }
 
-    /// What waits is not done any more; files that are there stay.
+    /// Jobs that wait are not done any more; files that are there stay.
     pub(crate) fn end(&self) {
         self.queue.lock().ends = true;
         self.changed.notify_one();
     }
 
     /// Does what is queued, until the end. Blocks.
-    pub(crate) fn work(&self, told: impl Fn(&mut dyn FnMut(&dyn Told))) {
+    pub(crate) fn work(&self, told: impl Fn(&mut dyn FnMut(&dyn DiskEvents))) {
         loop {
             let job = {
                 let mut queue = self.queue.lock();
@@ -145,7 +145,7 @@ impl Disk {
     }
 
     /// Finds the files that are there. Blocks.
-    pub(crate) fn scan(&self, told: impl Fn(&mut dyn FnMut(&dyn Told))) {
+    pub(crate) fn scan(&self, told: impl Fn(&mut dyn FnMut(&dyn DiskEvents))) {
         let (mut found, mut dropped) = (0_u64, 0_u64);
         for folder in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             if self.queue.lock().ends {

@@ -15,7 +15,7 @@ use crate::{
     stored::Stored,
 };
 
-/// What a request does that finds nothing that it may have.
+/// The next step of a request for which the cache has no usable response.
 #[derive(Debug)]
 pub enum Turn {
     /// It asks the origin.

@@ -1,5 +1,5 @@
-//! The form of a stored response in a file: a fixed beginning with lengths and checksums, the head, the body. A file that is
-//! cut off or damaged anywhere is not read as a response.
+//! The form of a stored response in a file: a fixed beginning with lengths and checksums, the head, the body. A file
+//! that is cut off or damaged anywhere is not read as a response.
 
 use std::io::{self, Read};
 
@@ -15,7 +15,7 @@ const START_BYTES: usize = 8 + 4 + 8 + 4 + 4 + 4;
 /// Heads of origins are far smaller.
 const MOST_HEAD_BYTES: u32 = 4 * 1024 * 1024;
 
-/// What a file has beside the body.
+/// The head of a file, which stands before the body.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Head {
     pub(crate) key: Box<str>,

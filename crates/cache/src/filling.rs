@@ -1,8 +1,8 @@
 //! A body that is stored while it is sent. One side takes it from the origin, at the speed of the origin; any number of
 //! requests read it from the beginning, each at the speed of its client.
 //!
-//! A body that turns out to be too large is no longer kept: it passes, and the origin waits for the one reader that there is
-//! then.
+//! A body that turns out to be too large is no longer kept: it passes, and the origin waits for the one reader that
+//! there is then.
 
 use std::{
     io,
@@ -100,7 +100,7 @@ impl Sink {
         self.state.lock().readers > 0
     }
 
-    /// Ready when more may be pushed. False: nobody reads a body that is not kept.
+    /// Ready when more may be pushed. False: the body is not kept, and no client reads it.
     pub(crate) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut state = self.state.lock();
         if !state.passes || (state.readers > 0 && state.held_bytes < AHEAD_BYTES) {

@@ -1,11 +1,11 @@
-//! What is given up first when there is no room: Greedy Dual-Size Frequency (Cherkasova, 1998), where the cost of an entry
-//! is how long the site worked on it.
+//! The eviction policy: Greedy Dual-Size Frequency (Cherkasova, 1998), where the cost of an entry is how long the site
+//! worked on it.
 //!
-//! The worth of an entry is `inflation + uses * cost / size`. The entry that is worth least goes, and `inflation` is its worth
-//! from then on. So an entry that is not used any more loses its worth compared with newer ones.
+//! The worth of an entry is `inflation + uses * cost / size`. The entry that is worth least goes, and `inflation` is
+//! its worth from then on. So an entry that is not used any more loses its worth compared with newer ones.
 //!
-//! A use only writes to the entry's own [`Rank`]: the queue has a lower bound of each worth, and is put right when the entry
-//! comes up. So uses need no exclusive access, and yet the entry that goes is the same.
+//! A use only writes to the entry's own [`Rank`]: the queue has a lower bound of each worth, and is put right when the
+//! entry comes up. So uses need no exclusive access, and yet the entry that goes is the same.
 
 use std::{
     collections::BTreeSet,

@@ -1,11 +1,11 @@
 //! Which stored responses are given up, and the keys by which they are found.
 
-/// What is given up.
+/// A purge: the stored responses that are given up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Purge {
     /// Of this host only, with its port if it is not the usual one.
     pub host: Option<String>,
-    /// What of it.
+    /// Which responses: all, or those of a path, a prefix or a tag.
     pub what: What,
 }
 

@@ -24,7 +24,7 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use crate::{
-    disk::{Disk, Job, Told},
+    disk::{Disk, DiskEvents, Job},
     file_format::Head,
     filling::Source,
     gdsf::{Gdsf, Rank},
@@ -107,11 +107,11 @@ pub(crate) struct Index {
     pub(crate) memory_bytes: u64,
     pub(crate) files: Gdsf,
     pub(crate) disk_bytes: u64,
-    /// What was given up while the files of the directory are still being read; `None`: they were read.
+    /// Purges and invalidated targets while the files of the directory are still being read; `None`: all were read.
     pub(crate) unread: Option<Unread>,
 }
 
-/// What must not come back from files that are not read yet.
+/// Responses that must not come back from files that are not read yet.
 #[derive(Debug, Default)]
 pub(crate) struct Unread {
     pub(crate) purges: Vec<Purge>,
@@ -133,14 +133,14 @@ impl Unread {
     }
 }
 
-/// What is known of one target.
+/// The stored variants of one target, and its requests to the origin.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     /// The newest first.
     pub(crate) variants: Vec<u64>,
     /// Requests to the origin under way. While there are any, the slot stays.
     pub(crate) fetches: usize,
-    /// Counts purges. What was asked for before one is not stored after it.
+    /// Counts purges. A response that was asked for before a purge is not stored after it.
     pub(crate) epoch: u64,
     /// The request for which others wait.
     pub(crate) flight: Option<watch::Receiver<bool>>,
@@ -276,7 +276,7 @@ impl Shared {
         if slot.epoch != epoch {
             return None;
         }
-        // What answers the same requests is replaced.
+        // A stored response that answers the same requests is replaced.
         let old = slot.variants.clone();
         let same = |id: &u64| index.entries.get(id).is_some_and(|old| old.stored.vary == stored.vary);
         let mut replaced: Vec<_> = old.iter().copied().filter(same).collect();
@@ -404,14 +404,14 @@ impl Index {
     }
 }
 
-impl Told for Shared {
+impl DiskEvents for Shared {
     fn handle_found(&self, file: u64, file_bytes: u64, head: Head) {
         let mut index = self.index.write();
         let key: Arc<str> = head.key.into();
         let is_forbidden = index.unread.as_ref().is_some_and(|it| it.forbids(&key, &head.stored.tags));
         let slot = index.slots.entry(key.clone()).or_default();
         let (epoch, known) = (slot.epoch, slot.variants.clone());
-        // What was stored since the start is newer; of two files the newer one counts.
+        // A response that was stored since the start is newer; of two files the newer one counts.
         let newer = |id: &u64| {
             let Some(known) = index.entries.get(id).filter(|it| it.stored.vary == head.stored.vary) else {
                 return false;

@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 
 use crate::{
-    disk::{Disk, Told},
+    disk::{Disk, DiskEvents},
     fetch::{Fetch, Follow, Turn},
     filling::Reader,
     purge::{Purge, target_of},
@@ -70,7 +70,7 @@ impl Store {
         });
         if let Some(disk) = disk {
             let weak = Arc::downgrade(&shared);
-            let told = move |tell: &mut dyn FnMut(&dyn Told)| {
+            let told = move |tell: &mut dyn FnMut(&dyn DiskEvents)| {
                 if let Some(shared) = Weak::upgrade(&weak) {
                     tell(&*shared);
                 }

@@ -18,7 +18,7 @@ const MOST_TAG_BYTES: usize = 128;
 /// The fields that name the tags of a response, for purging: as Cloudflare and Fastly call them.
 const TAGS: [HeaderName; 2] = [HeaderName::from_static("cache-tag"), HeaderName::from_static("surrogate-key")];
 
-/// What a route says about the responses of its origin.
+/// The rules of a route for storing responses of its origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     /// How long a response is fresh that says nothing of it, where its status allows that. `None`: a tenth of the time since
@@ -74,7 +74,7 @@ pub struct Stored {
     pub(crate) never_stale: bool,
 }
 
-/// What may be done with a stored response.
+/// The freshness of a stored response at a time, and the uses that it allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freshness {
     /// The age, for `Age`.
@@ -194,7 +194,7 @@ impl Stored {
         let lifetime_ms = match explicit {
             Some(lifetime_ms) => lifetime_ms,
             None if !(directives.public || is_heuristic(self.status)) => 0,
-            // What says nothing may be made for the user of a session.
+            // A response that states no lifetime may be made for the user of a session.
             None if asking.headers.contains_key(header::COOKIE) && !directives.public => 0,
             None if says_no_cache(&self.headers) => 0,
             None => match rules.lifetime {
@@ -216,7 +216,7 @@ impl Stored {
         self.if_error_ms = window(directives.stale_if_error_s, rules.stale_if_error);
     }
 
-    /// What may be done with it now.
+    /// Its freshness at `now_ms`, and the uses that it allows.
     pub fn freshness(&self, now_ms: u64) -> Freshness {
         let age_ms = self.initial_age_ms.saturating_add(now_ms.saturating_sub(self.received_ms));
         let until = |extra_ms: u64| age_ms < self.lifetime_ms.saturating_add(extra_ms);

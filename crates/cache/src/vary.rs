@@ -42,7 +42,8 @@ impl Vary {
     }
 }
 
-/// A value in a form in which fields that mean the same are equal: lines are one, and there is no space at commas. Languages and codings have no case.
+/// A value in a form in which fields that mean the same are equal: lines are one, and there is no space at commas.
+/// Languages and codings have no case.
 fn value(request: &HeaderMap, name: &HeaderName) -> Box<[u8]> {
     let mut lines = request.get_all(name).iter().peekable();
     if lines.peek().is_none() {

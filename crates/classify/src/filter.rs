@@ -14,8 +14,8 @@ use crate::{
     facts::Facts,
 };
 
-/// The requests that a route takes: all that meet its conditions. Conditions here are about the request and its client's address;
-/// those about users, keys, certificates and the connection never hold.
+/// The requests that a route takes: all that meet its conditions. Conditions here are about the request and its
+/// client's address; those about users, keys, certificates and the connection never hold.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// All of these hold.

@@ -1,4 +1,4 @@
-//! `serpent attach` and `serpent detach`: the order of responses for servers that nobody changes.
+//! `serpent attach` and `serpent detach`: the order of responses for servers that are not changed themselves.
 
 mod metrics_port;
 

@@ -74,8 +74,8 @@ impl Source {
     }
 }
 
-/// Translates a file and those that it includes. What has no counterpart goes to standard error, and stands at the top
-/// of the text as well.
+/// Translates a file and those that it includes. Directives without a counterpart go to standard error, and stand at
+/// the top of the text as well.
 pub fn import(args: &ImportArgs) -> Result<String, Failure> {
     let name = args.file.file_name().unwrap_or_default().to_string_lossy();
     let disk = Disk { folder: args.file.parent().map(Path::to_owned).unwrap_or_default() };

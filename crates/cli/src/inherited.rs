@@ -18,10 +18,11 @@ use crate::{failure::Failure, values::ListenAt};
 pub const NAMES: &str = "LISTEN_FDNAMES";
 /// The last name, if a process passes its sockets on. That descriptor is a stream to it.
 pub const PREDECESSOR: &str = "predecessor";
-/// What a process tells its predecessor when it serves. At its start it tells its identifier, in a line.
+/// The message by which a process tells its predecessor that it serves. At its start it sends its process identifier,
+/// in a line.
 pub const READY: &[u8] = b"ready";
 
-/// What was open before the start.
+/// Sockets that were open before the start of this process.
 #[derive(Default)]
 pub struct Inherited {
     /// The listening sockets.
@@ -46,7 +47,7 @@ impl Inherited {
         // The library knows only listening sockets. This one is connected.
         let mut predecessor = predecessor.map(|stream| UnixStream::from(OwnedFd::from(stream)));
         if let Some(predecessor) = &mut predecessor {
-            // If it has gone, nobody waits for this process.
+            // If it has gone, it does not wait for this process.
             let _ = writeln!(predecessor, "{}", process::id());
         }
         Ok(Self { sockets, predecessor })
@@ -57,7 +58,7 @@ impl Inherited {
         self.sockets.iter().map(|socket| Ok(ListenAt { address: socket.local_addr()?, tls: None })).collect()
     }
 
-    /// Clients of a socket that nobody serves would wait for ever. A process that takes over may have fewer addresses
+    /// Clients of a socket without a server would wait for ever. A process that takes over may have fewer addresses
     /// than the one before, which still serves who has connected to it.
     pub fn are_served_by(&self, config: &Config) -> Result<(), Failure> {
         let served = |address: SocketAddr| {

@@ -115,7 +115,7 @@ fn in_state_directory(directories: Option<&std::ffi::OsStr>) -> Option<PathBuf> 
 
 /// `None`: nothing was kept yet.
 fn read(file: &Path) -> io::Result<Option<Rate>> {
-    // Whatever else stands there might block.
+    // Only a regular file is read: a pipe, for instance, might block.
     match fs::metadata(file) {
         Ok(found) if found.is_file() => {}
         Ok(_) => return Err(io::Error::other("it is no file")),

@@ -1,4 +1,4 @@
-//! What each order would have done with the last responses, for the page of the admin address.
+//! The times that each order would have given the last responses, for the page of the admin address.
 
 use recent::{SentResponse, TimesByOrder};
 use scheduler::{Chunk, Order, Pacing, uplink::Settings};
@@ -9,17 +9,17 @@ use workload::{
     wire::WireModel,
 };
 
-/// Orders that are compared, the first with all others. The orders by distance are left out: nothing tells the distances of the
-/// clients of that time.
+/// Orders that are compared, the first with all others. The orders by distance are left out: nothing tells the
+/// distances of the clients of that time.
 const COMPARED: [Order; 5] = [Order::Srpt, Order::Fsp, Order::Las, Order::Fifo, Order::QuickFix];
 /// Most turns of a simulated link, beside one for each response.
 const MOST_TURNS: u64 = 100_000;
 /// Bytes of a turn, as in the simulator.
 const TURN_BYTES: u64 = simulator::ordered::QUANTUM_BYTES;
 
-/// The time in seconds from ready to sent of each of these responses, in the order in which they were ready, on a link of so many
-/// bits per second: by fair sharing (processor sharing) first, then by other orders. Those that would be under way at `until_ns`
-/// have their time until then.
+/// The time in seconds from ready to sent of each of these responses, in the order in which they were ready. They are
+/// simulated on a link of so many bits per second: by fair sharing (processor sharing) first, then by other orders.
+/// Responses that would be under way at `until_ns` have their time until then.
 pub fn times(sent: &[SentResponse], bits_per_second: u64, until_ns: u64) -> TimesByOrder {
     let (Some(first), Some(rate)) = (sent.first(), Rate::from_bits_per_second(bits_per_second)) else {
         return Vec::new();

@@ -40,7 +40,7 @@ use crate::{
     upgrade, values,
 };
 
-/// What a signal asks for that takes long.
+/// A change that a signal asks for and that takes long.
 enum Change {
     Reload,
     Upgrade,
@@ -121,7 +121,7 @@ fn not_started(error: StartError) -> Failure {
     })
 }
 
-/// What to do about an address that cannot be bound.
+/// The help for an address that cannot be bound.
 fn mend(error: &StartError) -> Option<String> {
     let (flag, address, error) = match error {
         StartError::Listen { address, error } => ("--listen", address, error),
@@ -286,7 +286,7 @@ fn reloading() -> Vec<NotifyState<'static>> {
 /// Starts a new process that takes over, and begins to stop. Returns whether it did.
 fn hand_over(handle: &Handle, stopping: &AtomicBool) -> bool {
     match upgrade::start_successor(handle) {
-        // A signal to stop that came meanwhile is meant for whoever serves. The new process may have connections already.
+        // A signal to stop that came meanwhile is meant for the process that serves. The new process may have connections already.
         Ok(successor) if stopping.load(SeqCst) => {
             let _ = kill_process(successor, Signal::TERM);
             false

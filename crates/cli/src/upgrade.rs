@@ -63,7 +63,8 @@ pub fn start_successor(handle: &Handle) -> Result<Pid, String> {
     Err(format!("the new process ended before it served ({ended}); its messages say why"))
 }
 
-/// Starts the new process and ends as it does, if this process is there only for that. Descriptors are passed on as they are.
+/// Starts the new process and ends as it does, if this process is there only for that. Descriptors are passed on as
+/// they are.
 pub fn start_in_between() -> io::Result<()> {
     if env::var_os(IN_BETWEEN).is_none() {
         return Ok(());

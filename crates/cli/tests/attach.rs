@@ -131,8 +131,8 @@ impl Bed {
                 assert_eq!(read, text.strip_prefix(b"+").unwrap_or(text));
             }
         });
-        // Closing alone may come too late for the next one at this address: a process that another test is about to
-        // start has a copy of the socket until its program runs.
+        // Closing alone may come too late for the next listener at this address. A process that another test is about
+        // to start has a copy of the socket until its program runs.
         SockRef::from(&listener).shutdown(Shutdown::Both).unwrap();
     }
 }
@@ -353,7 +353,7 @@ fn cutoffs_are_learned_from_sizes() {
     assert!(metrics.contains("serpent_attach_responses_total{device=\"va\",length=\"known\"} 250"), "{metrics}");
 }
 
-/// Whatever the moment, there is all or nothing: queues and classifier, or what was there before. `SERPENT_SEED` repeats
+/// A kill at any moment leaves all or nothing: queues and classifier, or the state from before. `SERPENT_SEED` repeats
 /// the moments of an earlier run.
 #[test]
 fn a_kill_leaves_all_or_nothing() {

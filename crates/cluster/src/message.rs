@@ -89,7 +89,7 @@ pub(crate) fn counts(answer: &Value) -> Option<Vec<u64>> {
     list(answer)?.iter().map(whole).collect()
 }
 
-/// What a gateway says of common values, as arguments.
+/// A message about common values, as arguments of the store's function.
 pub(crate) fn words(ask: &SharedAsk) -> Vec<String> {
     let mut words = vec![ask.epoch.to_string(), ask.version.to_string()];
     for (tell, name, stamp, value) in &ask.told {
@@ -123,7 +123,7 @@ pub(crate) fn decode_shared(answer: &Value) -> Option<SharedReply> {
     })
 }
 
-/// What gateways say of themselves; `None` if it is not that.
+/// The reports of gateways about themselves; `None` if the answer is none.
 pub(crate) fn decode_seen(answer: &Value) -> Option<Vec<(String, Duration, String)>> {
     let one = |it: &[Value]| {
         let [gateway, since_ms, says] = it else { return None };

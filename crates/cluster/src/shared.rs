@@ -1,7 +1,7 @@
 //! Values that all gateways of a site have in common, such as whether the site is closed.
 //!
-//! Each gateway has a copy of all values, and the store orders their changes by its clock. A store that has forgotten values
-//! gets them from the gateways again. A state machine: the connection carries its messages.
+//! Each gateway has a copy of all values, and the store orders their changes by its clock. A store that has forgotten
+//! values gets them from the gateways again. A state machine: the connection carries its messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,11 +24,11 @@ struct Entry {
     value: String,
     /// When it was set, by the store's clock; 0: it was not there yet.
     stamp: u64,
-    /// What to tell the store of it, and the number of the change.
+    /// The kind of message that the store has yet to get about it, and the number of the change.
     untold: Option<(Tell, u64)>,
 }
 
-/// What a gateway says of a value.
+/// The kind of a message about a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tell {
     /// It is so now, whatever it was.
@@ -108,7 +108,7 @@ impl Shared {
         self.values.values().any(|entry| entry.untold.is_some())
     }
 
-    /// What to tell the store now. `held`: what this gateway holds.
+    /// The message to the store, with all changes that it has not been told. `held`: names that this gateway holds.
     pub fn ask(&self, held: Vec<String>) -> SharedAsk {
         let told = self.values.iter().filter_map(|(name, entry)| {
             let (tell, _) = entry.untold?;
@@ -123,7 +123,7 @@ impl Shared {
         let mut changed = self.held != reply.held;
         self.held = reply.held;
         for entry in self.values.values_mut() {
-            // What was changed after the ask was sent is still to be told.
+            // A change that was made after the ask was sent is still to be told.
             entry.untold = entry.untold.filter(|(_, serial)| *serial > asked.serial);
         }
         let Some(values) = reply.values else { return changed };
@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    /// What the function in the store does, but for what is held.
+    /// A model of the function in the store, except for held values.
     #[derive(Clone, Default)]
     struct Model {
         epoch: u64,
@@ -203,7 +203,7 @@ mod tests {
         exchange(&mut store, 3, &mut a);
         exchange(&mut store, 4, &mut b);
         assert_eq!(b.get("closed"), Some("yes"));
-        // What was said later holds.
+        // The later change holds.
         b.set("closed", "no".to_owned());
         exchange(&mut store, 5, &mut b);
         exchange(&mut store, 6, &mut a);
@@ -225,8 +225,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is set where, and however often the store forgets: in the end all have the same values, those that were
-        /// set last if the store did not forget them before anybody else heard of them.
+        /// In the end all gateways have the same values, wherever values are set and however often the store forgets.
+        /// They are the values that were set last, unless the store forgot those before another gateway heard of them.
         #[test]
         fn all_agree_in_the_end(events in prop::collection::vec((0_usize..3, 0_u8..8, 0_u8..2), 1..60)) {
             let mut store = Model::default();

@@ -229,7 +229,7 @@ fn a_clock_of_the_store_that_jumps_grants_nothing_twice() {
         now_us += LEASE_US / 5;
         let of_b = ask(("b", &mut b), &of_b, now_us).await;
         assert_eq!(of_b.cells[0].slots, 12, "it has ended");
-        // An hour ahead: nobody asked for so long by that clock, but the lease may be in force.
+        // An hour ahead: by that clock no gateway asked for so long, but the lease may be in force.
         now_us += 3_600 * LEASE_US;
         let of_a = ask(("a", &mut a), &none, now_us).await;
         assert!(of_a.cells[0].slots <= 6, "its equal part at most, until leases of before have ended: {of_a:?}");

@@ -91,7 +91,7 @@ fn store(address: &str, trust: &Trust, gateway: &str) -> Store {
     Store::new(address, trust, "shop", gateway).unwrap()
 }
 
-/// Connects as soon as the store is there. What it refuses for another reason than that is an error.
+/// Connects, and tries again until the store is there. Any other refusal is an error.
 async fn connect(store: &Store) -> Result<Connection, Error> {
     let start = Instant::now();
     loop {
@@ -228,13 +228,13 @@ fn an_account_with_the_rights_of_the_guide_and_a_numbered_database_are_enough() 
     assert!(cli(server.port, &["-a", "of-the-operator", "-n", "3", "dbsize"]).trim() != "0");
 }
 
-/// A way for a replica to its master, which can be blocked: then the replica lags.
-struct Way {
+/// A proxy between a replica and its master, which can be blocked: then the replica lags.
+struct ReplicaProxy {
     address: SocketAddr,
     blocked: Arc<AtomicBool>,
 }
 
-impl Way {
+impl ReplicaProxy {
     fn to(port: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (address, blocked) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
@@ -249,7 +249,7 @@ impl Way {
                     std::thread::spawn(move || {
                         let mut bytes = [0; 4096];
                         while let Ok(read @ 1..) = from.read(&mut bytes) {
-                            // What comes from now on is lost.
+                            // Bytes that come while the proxy is blocked are lost.
                             if !blocked.load(SeqCst) && to.write_all(&bytes[..read]).is_err() {
                                 return;
                             }
@@ -270,7 +270,7 @@ impl Way {
 /// of it. Returns the slots of both.
 async fn two_gateways_and_a_replica_behind(
     store_of: impl Fn(&str) -> Store,
-    way: &Way,
+    proxy: &ReplicaProxy,
     caught_up: impl FnOnce(),
 ) -> [Reply; 2] {
     let (of_a, of_b) = (store_of("a"), store_of("b"));
@@ -284,15 +284,15 @@ async fn two_gateways_and_a_replica_behind(
         second = ask_for(&mut b, Some(&second), none).await.unwrap();
     }
     caught_up();
-    way.blocked.store(true, SeqCst);
+    proxy.blocked.store(true, SeqCst);
     let second = ask(&mut b, Some(&second), 100).await.unwrap();
     let held = first.cells[0].slots + second.cells[0].slots;
     assert!(held <= WINDOW && second.cells[0].slots > WINDOW / 2, "{first:?} {second:?}");
     [first, second]
 }
 
-/// What the replica, now the master, grants: the first gateway cannot get what the second one has, although the master that
-/// granted that is gone with its memory.
+/// The replica, now the master, does not grant the first gateway the slots that the second one has. The master that
+/// granted those is gone with its memory.
 async fn nothing_is_granted_twice(store_of: impl Fn(&str) -> Store, [of_a, of_b]: [Reply; 2]) {
     let (a, b) = (store_of("a"), store_of("b"));
     let (_, of_a) = ask_again(&a, Some(&of_a), 100).await;
@@ -310,8 +310,8 @@ async fn nothing_is_granted_twice(store_of: impl Fn(&str) -> Store, [of_a, of_b]
     }
 }
 
-fn replica_of(way: &Way) -> Option<Server> {
-    Server::start(&["--replicaof", "127.0.0.1", &way.address.port().to_string()])
+fn replica_of(proxy: &ReplicaProxy) -> Option<Server> {
+    Server::start(&["--replicaof", "127.0.0.1", &proxy.address.port().to_string()])
 }
 
 fn has_all(master: u16, replica: u16) -> bool {
@@ -326,13 +326,13 @@ fn has_all(master: u16, replica: u16) -> bool {
 #[test]
 fn a_replica_that_lacks_the_last_writes_becomes_the_master_and_grants_nothing_twice() {
     let Some(mut master) = Server::start(&[]) else { return };
-    let way = Way::to(master.port);
-    let Some(replica) = replica_of(&way) else { return };
+    let proxy = ReplicaProxy::to(master.port);
+    let Some(replica) = replica_of(&proxy) else { return };
     wait_until("the replica has a copy", || has_all(master.port, replica.port));
     let at = |port: u16| move |gateway: &str| store(&format!("redis://127.0.0.1:{port}"), &Trust::default(), gateway);
     runtime().block_on(async {
         let caught_up = || wait_until("the replica catches up", || has_all(master.port, replica.port));
-        let replies = two_gateways_and_a_replica_behind(at(master.port), &way, caught_up).await;
+        let replies = two_gateways_and_a_replica_behind(at(master.port), &proxy, caught_up).await;
         let error = at(replica.port)("c").connect(LEASE).await.map(|_| ()).expect_err("a replica");
         assert!(error.to_string().contains("is a replica"), "{error}");
         master.kill();
@@ -344,8 +344,8 @@ fn a_replica_that_lacks_the_last_writes_becomes_the_master_and_grants_nothing_tw
 #[test]
 fn sentinels_make_a_replica_the_master_and_gateways_find_it() {
     let Some(mut master) = Server::start(&[]) else { return };
-    let way = Way::to(master.port);
-    let Some(replica) = replica_of(&way) else { return };
+    let proxy = ReplicaProxy::to(master.port);
+    let Some(replica) = replica_of(&proxy) else { return };
     wait_until("the replica has a copy", || has_all(master.port, replica.port));
     let folder = tempfile::tempdir().unwrap();
     let sentinels: Vec<(u16, Child)> = (0..3)
@@ -377,7 +377,7 @@ fn sentinels_make_a_replica_the_master_and_gateways_find_it() {
     let at = |gateway: &str| store(&address, &Trust::default(), gateway);
     runtime().block_on(async {
         let caught_up = || wait_until("the replica catches up", || has_all(master.port, replica.port));
-        let replies = two_gateways_and_a_replica_behind(at, &way, caught_up).await;
+        let replies = two_gateways_and_a_replica_behind(at, &proxy, caught_up).await;
         master.kill();
         nothing_is_granted_twice(at, replies).await;
         let other = store(&address.replace("/shop/", "/other/"), &Trust::default(), "a");

@@ -54,7 +54,7 @@ impl<B: Body<Data = Bytes, Error = io::Error> + Unpin> CompressedBody<B> {
         }
     }
 
-    /// What is expected to be left of the body; `None` where the length of the inner body is not known.
+    /// The bytes that are expected to be left of the body; `None` where the length of the inner body is not known.
     pub fn prediction(&self) -> Option<Prediction> {
         self.prediction.clone()
     }

@@ -1,4 +1,4 @@
-//! What the one lock of the uplink costs: responses a second through one driver that all threads share, beside as many
+//! The cost of the one lock of the uplink: responses a second through one driver that all threads share, beside as many
 //! through a driver for each thread. The link is so fast that nothing waits for it. `cargo run --release -p
 //! serpent-drivers --example contention`.
 

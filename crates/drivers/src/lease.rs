@@ -21,7 +21,7 @@ pub struct CellNames {
 pub struct LeaseAsk {
     /// The line that parts are asked for of, by its name; `None`: slots of the site.
     pub line: Option<String>,
-    /// What is asked for.
+    /// The message to the store.
     pub ask: Ask,
     /// The settings of the cells.
     pub cells: Vec<CellSettings>,

@@ -166,8 +166,8 @@ impl FileBody {
         Self::new(Inner::Stream(Box::new(Stream { parts, remaining_bytes, reader, page_cache })))
     }
 
-    /// The next bytes of the body, at most `most_bytes`, if they lie in a file and in the page cache, and it pays to send
-    /// them from there `at_once_bytes` at a time. Never blocks.
+    /// The next bytes of the body, at most `most_bytes`, if they lie in a file and in the page cache. A file that is
+    /// also in memory counts only if sending `at_once_bytes` of it at a time pays. Never blocks.
     ///
     /// The caller may send some of them (`sendfile`), and then tells so ([`FileBody::handle_sent`]). `None`: `poll_frame`
     /// has the next bytes.

@@ -6,8 +6,8 @@
 //!
 //! A copy is made once, however many requests wait for it, and to its end, even if all of them go.
 //!
-//! *Invariant.* The bytes of all copies are counted, also of those that are being made (by the size of the file) and of evicted
-//! ones that responses still send. They stay below twice the capacity: above that, no copy is made.
+//! *Invariant.* The bytes of all copies are counted, also of those that are being made (by the size of the file) and of
+//! evicted ones that responses still send. They stay below twice the capacity: above that, no copy is made.
 
 use std::{
     fmt, io,

@@ -1,6 +1,6 @@
 //! Loads the file for a path. All blocking work is done in one go, on a thread that may block.
 //!
-//! What the kernel has in its memory needs no such thread: whether a file is unchanged, and small files that were read or
+//! Data in the kernel's memory needs no such thread: whether a file is unchanged, and small files that were read or
 //! written lately.
 
 use std::{

@@ -65,7 +65,7 @@ impl PageCache {
         Some(wanted_end.min(seen.end))
     }
 
-    /// As [`PageCache::cached_end`], for a file that many responses send from its start. What one of them has seen holds
+    /// As [`PageCache::cached_end`], for a file that many responses send from its start. A probe of one of them holds
     /// for the others.
     pub fn shared_end(
         &mut self,

@@ -34,7 +34,7 @@ pub enum Looked {
     Later(Pin<Box<dyn Future<Output = Place> + Send>>),
 }
 
-/// What is found below the root.
+/// The kind of a path below the root.
 enum Found {
     File,
     Directory,
@@ -42,7 +42,7 @@ enum Found {
 }
 
 impl Files {
-    /// What a path leads to. `index`: the names that are tried in a directory, in this order. Never blocks.
+    /// The place that a path leads to. `index`: the names that are tried in a directory, in this order. Never blocks.
     pub fn place(&self, path: &str, index: &[String]) -> Looked {
         let site = &self.0.site;
         let path = match RequestPath::parse(path) {

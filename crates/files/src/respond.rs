@@ -22,7 +22,8 @@ pub(crate) const RELEVANT: [header::HeaderName; 6] = [
     header::RANGE,
 ];
 
-/// Whether a request has no condition and asks for the whole, as most do. This finds that out sooner than a look-up of each name.
+/// Whether a request has no condition and asks for the whole, as most do. This finds that out sooner than a look-up of
+/// each name.
 pub(crate) fn is_plain(request: &HeaderMap) -> bool {
     !request.keys().any(|name| RELEVANT.contains(name))
 }

@@ -1,11 +1,11 @@
 //! Directories in which no file has a precompressed sibling.
 //!
-//! Most directories have none. A directory is read once by a thread that may block. As long as its state is the same,
-//! one look at it stands for three look-ups of names beside each of its files, and a file in it can be answered without
+//! Most directories have none. A directory is read once by a thread that may block. While its state is the same, one
+//! look at it replaces three look-ups of names beside each of its files. A file in it can then be answered without
 //! another thread.
 //!
-//! *Invariant.* A directory is known only if its state was the same before and after it was read, and was not new then:
-//! the kernel's clock for the times of a directory ticks every few milliseconds, and a second change within the same
+//! *Invariant.* A directory is known only if its state was the same before and after it was read, and was not new then.
+//! The kernel's clock for the times of a directory ticks every few milliseconds, so a second change within the same
 //! tick would go unnoticed.
 
 use std::{
@@ -33,7 +33,7 @@ const READ_INTERVAL_NS: u64 = 1_000_000_000;
 /// A directory that changed less than this ago is not known yet.
 const RECENT: Duration = Duration::from_millis(100);
 
-/// What is known of the directories of a site.
+/// The known directories of a site.
 #[derive(Debug)]
 pub(crate) struct Siblings {
     directories: Cache<Box<Path>, Known>,

@@ -1,7 +1,8 @@
 //! Early hints (RFC 8297): a client is told what a page will need before the page is there.
 //!
-//! The fields `Link` of a page that name something to load early hardly ever change. So those of the last response for a path
-//! are remembered, and the next request for the path gets them at once, while it waits for a slot and for its origin.
+//! The fields `Link` of a page that name something to load early hardly ever change. So those of the last response for
+//! a path are remembered. The next request for the path gets them at once, while it waits for a slot and for its
+//! origin.
 
 use std::{fmt, sync::Arc};
 
@@ -18,7 +19,7 @@ const PATHS: usize = 1_000;
 /// Bytes of the fields of a path, and of the path. More is not remembered.
 const MOST_BYTES: usize = 2_048;
 
-/// What the pages of a route let clients load early. Usable from many threads.
+/// The `Link` fields by which clients load early what the pages of a route need. Usable from many threads.
 pub struct EarlyHints(Cache<Box<str>, Arc<[HeaderValue]>>);
 
 impl Default for EarlyHints {
@@ -41,8 +42,9 @@ impl Page {
 }
 
 impl EarlyHints {
-    /// The interim response to a request for a page, if one is known and its client wants it: only browsers load anything early,
-    /// and of the clients of HTTP/1.1 only they can be trusted to know interim responses. Browsers say that they open a page.
+    /// The interim response to a request for a page, if one is known and its client wants it. Only browsers load
+    /// anything early. Of the clients of HTTP/1.1, only browsers can be trusted to know interim responses. Browsers say
+    /// that they open a page.
     pub fn of(&self, page: &Page, request: &Parts) -> Option<Response<()>> {
         let opens_page = || request.headers.get("sec-fetch-mode").is_some_and(|mode| mode == "navigate");
         if request.version != Version::HTTP_2 && !opens_page() {

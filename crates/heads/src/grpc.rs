@@ -49,7 +49,7 @@ impl GrpcStatus {
     pub const UNKNOWN: Self = Self(2);
     /// The client's time is over.
     pub const DEADLINE_EXCEEDED: Self = Self(4);
-    /// Nobody answers at the moment.
+    /// No server answers at the moment.
     pub const UNAVAILABLE: Self = Self(14);
 
     /// The status among the fields of a response's head or of its trailers.

@@ -34,8 +34,8 @@ pub const FIRST_WINDOW_BYTES: u32 = 65_535;
 const FIRST_STREAMS: usize = 100;
 /// Bytes that the framing may hold of a request's body while its server opens no window.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
-/// What small DATA frames may add to the memory that windows allow, as h2 counts it: a quarter of a kilobyte for each frame that
-/// waits. Streams of short messages whose clients take none must not end the calls of others.
+/// Memory that small DATA frames may take beyond what windows allow, as h2 counts it: a quarter of a kilobyte for each
+/// frame that waits. Streams of short messages whose clients take none must not end the calls of others.
 const SMALL_FRAMES_BYTES: usize = 64 * 1024 * 1024;
 
 /// Sends requests on a connection; cheap to clone.
@@ -45,7 +45,7 @@ pub struct Sender {
     state: Arc<State>,
 }
 
-/// What the task of a connection tells.
+/// The state of a connection. Its task keeps it up to date.
 #[derive(Debug)]
 struct State {
     most_streams: AtomicUsize,
@@ -68,8 +68,8 @@ pub enum Unsent<B> {
 #[derive(Debug)]
 pub struct Answering(ResponseFuture);
 
-/// Begins a connection whose streams have windows of so many bytes. Heads of responses have up to `head_bytes`. Returns a future
-/// that has to run until the connection has ended.
+/// Begins a connection whose streams have windows of so many bytes. Heads of responses have up to `head_bytes`. Returns
+/// a future that has to run until the connection has ended.
 ///
 /// # Errors
 /// The connection broke off.

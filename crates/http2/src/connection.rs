@@ -25,8 +25,8 @@ use crate::{
 
 /// A connection of HTTP/2; a future that is ready when the connection has ended.
 ///
-/// `answer` is called with each request and the place for its interim responses, and returns a future of the response. `spawn` has
-/// the task of each stream run; dropping it resets the stream.
+/// `answer` is called with each request and the place for its interim responses, and returns a future of the response.
+/// `spawn` has the task of each stream run; dropping it resets the stream.
 pub struct Connection<S, A, E> {
     state: State<S>,
     answer: A,

@@ -94,7 +94,7 @@ impl KeepAlive {
         Self { heard, seen: 0, pings, quiet, patience, is_asked: false, timer }
     }
 
-    /// Ready when the client was asked and nothing has come since. Whatever comes will do, because a pong may stand behind
+    /// Ready when the client was asked and nothing has come since. Any bytes will do, because a pong may stand behind
     /// much data.
     pub(crate) fn poll_vanished(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {

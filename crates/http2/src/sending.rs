@@ -22,7 +22,7 @@ pub(crate) struct Outlet {
     stream: SendStream<Bytes>,
     /// Taken from the body, and waiting for the peer's window.
     held: Option<Held>,
-    /// What the peer is told when the body breaks off.
+    /// The reason that the peer is told when the body breaks off.
     broken_off: Reason,
 }
 

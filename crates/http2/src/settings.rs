@@ -14,8 +14,9 @@ const PROVOKED_RESETS: usize = 256;
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 
-/// What small DATA frames may add to the memory that windows allow, as h2 counts it: a quarter of a kilobyte for each frame that
-/// waits. The default of h2, half a window, is used up by 500 short messages of gRPC that an upstream does not take at once.
+/// Memory that small DATA frames may take beyond what windows allow, as h2 counts it: a quarter of a kilobyte for each
+/// frame that waits. The default of h2, half a window, is used up by 500 short messages of gRPC that an upstream does
+/// not take at once.
 const SMALL_FRAMES_BYTES: usize = 4 * 1024 * 1024;
 
 /// The settings of connections, made once for many of them.
@@ -27,8 +28,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Up to `streams` requests at once, with heads of up to `head_bytes`. A client of which nothing came for a time of `quiet` is
-    /// asked whether it is there; if nothing comes for a time of `patience`, its connection ends.
+    /// Up to `streams` requests at once, with heads of up to `head_bytes`. A client of which nothing came for a time of
+    /// `quiet` is asked whether it is there; if nothing comes for a time of `patience`, its connection ends.
     pub fn new(streams: u32, head_bytes: u32, quiet: Duration, patience: Duration) -> Self {
         let mut builder = Builder::new();
         builder

@@ -71,7 +71,7 @@ where
             match this.stage.as_mut().project() {
                 StageNow::Answering { answer } => {
                     let answered = answer.poll(cx);
-                    // Whatever was told before the answer goes before it.
+                    // Interim responses that were told before the answer go before it.
                     while let Poll::Ready(interims) = this.interims.poll_take(cx) {
                         for mut interim in interims {
                             remove_fields_of_connection(interim.headers_mut());

@@ -28,7 +28,7 @@ const QUIET: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(600);
 
-/// A body of the frames that are sent to it. Whoever sends them sees when it is dropped.
+/// A body of the frames that are sent to it. Their sender sees when it is dropped.
 struct Fed(mpsc::Receiver<io::Result<Frame<Bytes>>>);
 type Feed = mpsc::Sender<io::Result<Frame<Bytes>>>;
 
@@ -301,7 +301,7 @@ async fn a_client_that_answers_stays_and_one_that_has_vanished_goes() {
     let (_http, client) = Builder::new().handshake::<_, Bytes>(near).await.unwrap();
     let mut client = std::pin::pin!(client);
     let _ = timeout(100 * QUIET, client.as_mut()).await.expect_err("it answers each ping");
-    // Its end of the transport stays open, but nobody reads it.
+    // Its end of the transport stays open, but is not read.
     let gone = Instant::now();
     timeout(LONG, served).await.expect("it ends").unwrap().unwrap();
     assert!(gone.elapsed() <= 2 * QUIET + PATIENCE, "{:?}", gone.elapsed());

@@ -152,8 +152,8 @@ impl Section {
     }
 }
 
-/// Writes a line of comment. It may quote the other server's file, so a line break or another control character in it, which
-/// would end the comment or is not allowed in one, is written as its escape.
+/// Writes a line of comment. It may quote the other server's file. So a control character in it, such as a line break,
+/// is written as its escape: it would end the comment, or is not allowed in one.
 fn put_comment(out: &mut String, text: &str) {
     out.push('#');
     if !text.is_empty() {

@@ -1,6 +1,7 @@
 //! Configuration files of other servers, translated into Serpent's.
 //!
-//! [`nginx`], [`caddyfile`] and [`haproxy`] translate what has a counterpart, and name the rest: nothing is left out without a word.
+//! [`nginx`], [`caddyfile`] and [`haproxy`] translate what has a counterpart, and name the rest: nothing is left out
+//! without a word.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +22,7 @@ pub use syntax::{Files, SyntaxError};
 pub struct Translated {
     /// A configuration file of Serpent.
     pub text: String,
-    /// What it does not have, in the order of the files.
+    /// The directives that have no counterpart, or another meaning, in the order of the files.
     pub left: Vec<Left>,
 }
 

@@ -50,7 +50,8 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// What holds for all servers. What they inherit is translated with them.
+    /// Translates the directives of `http` that hold for all servers. Those that servers inherit are translated with
+    /// them.
     fn http(&mut self, directives: &'a [Directive]) {
         let of = |name: &'static str| directives.iter().filter(move |directive| directive.name == name);
         self.maps = of("map").chain(of("geo")).collect();

@@ -1,4 +1,4 @@
-//! What has no counterpart, and where it stands.
+//! Directives without a counterpart, and their places.
 
 use std::fmt;
 

@@ -6,8 +6,8 @@ use crate::report::Place;
 
 /// Reads the files of a configuration.
 pub trait Files {
-    /// The files that a pattern of `include` or `import` names, with their texts, sorted by name. `*` stands for a part of a name.
-    /// A relative pattern starts at the folder of the first file.
+    /// The files that a pattern of `include` or `import` names, with their texts, sorted by name. `*` stands for a part
+    /// of a name. A relative pattern starts at the folder of the first file.
     ///
     /// # Errors
     /// A file cannot be read, or a name without `*` does not exist. The text says which, and why.
@@ -19,7 +19,7 @@ pub trait Files {
 pub struct SyntaxError {
     /// Where; `None`: the first file cannot be read.
     pub place: Option<Place>,
-    /// What is wrong.
+    /// The description of the error.
     pub message: String,
 }
 
@@ -116,7 +116,7 @@ impl Reader<'_> {
                 match self.token()? {
                     Token::Word(word) => args.push(word),
                     Token::Semicolon => break None,
-                    // What stands in such a block is a program.
+                    // The content of such a block is a program.
                     Token::Open if name.ends_with("_by_lua_block") => {
                         self.skip_block()?;
                         break Some(Vec::new());

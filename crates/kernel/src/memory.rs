@@ -1,7 +1,7 @@
 //! Memory that is kept and not used.
 
-/// Gives the memory of whole pages within `unused` back to the system, which gives it again when the pages are next written.
-/// Afterwards the bytes are unspecified. Does nothing on systems other than Linux.
+/// Gives the memory of whole pages within `unused` back to the system, which gives it again when the pages are next
+/// written. Afterwards the bytes are unspecified. Does nothing on systems other than Linux.
 pub fn give_back(unused: &mut [u8]) {
     #[cfg(target_os = "linux")]
     {

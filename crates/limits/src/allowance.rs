@@ -26,7 +26,8 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(2);
 /// A response that does not ask again in time waits for its client. Others do not wait for it.
 const LATE_AFTER_NS: u128 = 10_000_000;
 
-/// Others tell of their bytes some times a second. Without a debt, what they sent of this gateway's part would be forgotten.
+/// Others tell of their bytes some times a second. Without a debt, what they sent of this gateway's part would be
+/// forgotten.
 const MOST_DEBT: Duration = Duration::from_secs(1);
 
 /// The bytes of a client.
@@ -37,12 +38,12 @@ pub struct Allowance {
     epoch: Instant,
     state: Mutex<State>,
     /// Where several gateways have one limit together.
-    told: Option<Told>,
+    told: Option<Unreported>,
 }
 
-/// What others are to hear of.
+/// Bytes that other gateways have not heard of.
 #[derive(Debug)]
-struct Told {
+struct Unreported {
     who: Who,
     /// Bytes since they were last told.
     bytes: AtomicU64,
@@ -78,7 +79,7 @@ impl Allowance {
 
     /// A full allowance of a client of which others are to hear.
     pub(crate) fn told(rate: ByteRate, now: Instant, who: Who, list: Spenders) -> Arc<Self> {
-        let told = Some(Told { who, bytes: AtomicU64::new(0), list });
+        let told = Some(Unreported { who, bytes: AtomicU64::new(0), list });
         Arc::new(Self { rate, epoch: now, state: Mutex::default(), told })
     }
 

@@ -16,11 +16,11 @@ use crate::who::Who;
 pub struct AtOnce {
     /// Of those that have any, so no more entries than there are permits.
     under_way: Arc<Mutex<HashMap<Who, u32>>>,
-    /// What was heard of other gateways, where several have one limit together.
+    /// The counts heard from other gateways, where several have one limit together.
     elsewhere: Arc<OnceLock<Mutex<Elsewhere>>>,
 }
 
-/// What was heard of requests at other gateways.
+/// The counts of requests at other gateways.
 #[derive(Debug, Default)]
 struct Elsewhere {
     /// By client; of those only that have any.
@@ -57,7 +57,7 @@ impl AtOnce {
         counts
     }
 
-    /// What others have said.
+    /// Takes the counts that other gateways have told.
     pub(crate) fn hear(&self, counts: impl Iterator<Item = (Who, u32)>, now: Instant) {
         if let Some(elsewhere) = self.elsewhere.get() {
             let mut elsewhere = elsewhere.lock();

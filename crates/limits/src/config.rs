@@ -8,7 +8,7 @@ use std::{
 /// How many requests of one client, key or class are answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What requests that are counted together have in common; empty: all are counted together.
+    /// The properties by which requests are counted together; empty: all are counted together.
     pub by: Box<[LimitBy]>,
     /// So many in the long run; `None`: any number.
     pub rate: Option<Rate>,
@@ -38,7 +38,7 @@ pub struct Rate {
     pub burst: NonZeroU32,
 }
 
-/// A thing that requests have in common.
+/// A property by which requests are counted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitBy {
     /// The client's address; of IPv6, its network of 64 bits.

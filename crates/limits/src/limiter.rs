@@ -40,7 +40,7 @@ pub struct Limiter {
     shared: OnceLock<Shared>,
 }
 
-/// What others have to know, where several gateways have one limit together.
+/// The state for other gateways, where several have one limit together.
 #[derive(Debug)]
 struct Shared {
     /// The same at all of them.
@@ -99,7 +99,7 @@ impl Limiter {
         }
     }
 
-    /// What requests that are counted together have in common; empty: all are counted together.
+    /// The properties by which requests are counted together; empty: all are counted together.
     pub fn by(&self) -> &[LimitBy] {
         &self.limit.by
     }

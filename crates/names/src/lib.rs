@@ -36,7 +36,7 @@ pub type Resolver = Arc<dyn Fn(Question, Arc<[SocketAddr]>) -> LookUp + Send + S
 /// A look-up under way.
 pub type LookUp = Pin<Box<dyn Future<Output = io::Result<Answer>> + Send>>;
 
-/// What is looked up.
+/// A name to look up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// The addresses of a host; the port is given.

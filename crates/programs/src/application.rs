@@ -11,7 +11,7 @@ use crate::{
     uwsgi::Uwsgi,
 };
 
-/// What answers the requests of a route.
+/// The application that answers the requests of a route.
 #[derive(Debug)]
 pub enum Application {
     /// Programs, each run for one request.

@@ -43,7 +43,7 @@ pub(crate) struct Endpoint {
     known: Mutex<Known>,
 }
 
-/// What is known of a name.
+/// The known addresses of a name, and the time of its next look-up.
 struct Known {
     addresses: Vec<SocketAddr>,
     /// When it is looked up next.
@@ -78,8 +78,8 @@ impl Endpoint {
         Self { address, servers, resolver, looking: tokio::sync::Mutex::default(), known: Mutex::new(known) }
     }
 
-    /// Connects. Of several addresses, the next one is tried if one refuses; where all do that and their records are over, those of
-    /// now.
+    /// Connects. Of several addresses, the next one is tried if one refuses; where all do that and their records are
+    /// over, those of now.
     pub(crate) async fn connect(self: &Arc<Self>, most: Duration) -> io::Result<Socket> {
         let late = || io::Error::new(io::ErrorKind::TimedOut, format!("it accepts no connection within {most:?}"));
         let connected = timeout(most, async {

@@ -1,7 +1,8 @@
 //! uwsgi: an application that runs already, such as uWSGI, answers requests over a socket.
 //!
-//! A request is a packet of variables, and its body behind it. The answer is that of an HTTP server or of a program, and ends with
-//! the connection: the protocol keeps none. The exchange is that of FastCGI without its records (`crate::fastcgi::exchange`).
+//! A request is a packet of variables, and its body behind it. The answer is that of an HTTP server or of a program,
+//! and ends with the connection: the protocol keeps none. The exchange is that of FastCGI without its records
+//! (`crate::fastcgi::exchange`).
 
 use std::{sync::Arc, time::Duration};
 

@@ -2,8 +2,8 @@
 
 use crate::{Header, MOST_BYTES, Progress, Version, read, write};
 
-/// However the first bytes of a connection are cut, the same header is found at the same place, or the same mistake; no byte
-/// behind it is needed; and what is found reads the same when it is written down.
+/// However the first bytes of a connection are cut, the same header is found at the same place, or the same mistake; no
+/// byte behind it is needed; and what is found reads the same when it is written down.
 ///
 /// # Panics
 ///

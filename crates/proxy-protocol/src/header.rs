@@ -35,7 +35,7 @@ pub enum Header {
     Proxied(Ends),
 }
 
-/// What the first bytes of a connection say.
+/// How much of a header the first bytes of a connection hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// All of them belong to the header, which has not ended.

@@ -140,7 +140,7 @@ fn every_seed_passes_the_fuzz_target() {
     }
 }
 
-/// What the crate `ppp` reads in a whole header.
+/// The ends and the length of a whole header, as the crate `ppp` reads them.
 fn by_ppp(bytes: &[u8]) -> Option<(Option<Ends>, usize)> {
     match HeaderResult::parse(bytes) {
         HeaderResult::V1(Ok(header)) => {
@@ -176,7 +176,7 @@ fn by_ppp(bytes: &[u8]) -> Option<(Option<Ends>, usize)> {
     }
 }
 
-/// What is read at all, another parser reads the same.
+/// Another parser reads the same in each header that is read.
 fn agrees(bytes: &[u8]) {
     if let Ok(Progress::Complete(header, len)) = read(bytes) {
         let ours = match header {

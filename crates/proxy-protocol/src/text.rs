@@ -24,7 +24,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Progress, Malformed> {
 
 fn header(line: &str) -> Result<Header, Malformed> {
     let rest = line.strip_prefix("PROXY ").ok_or(Malformed::Text)?;
-    // What follows UNKNOWN has no meaning.
+    // Text after UNKNOWN has no meaning.
     if rest == "UNKNOWN" || rest.starts_with("UNKNOWN ") {
         return Ok(Header::Local);
     }

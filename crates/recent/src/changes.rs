@@ -75,13 +75,13 @@ pub struct Change<U> {
     pub id: u64,
     /// When it was made, in seconds since 1970.
     pub at_s: f64,
-    /// What was changed, in words.
+    /// The change, in words.
     pub what: String,
     /// The settings with other values; empty for a thing that is new or gone as a whole.
     pub differences: Vec<Difference>,
     /// Whether it was taken back.
     pub undone: bool,
-    /// What its undoing needs.
+    /// The data that its undoing needs.
     #[serde(skip)]
     pub undo: U,
 }

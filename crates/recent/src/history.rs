@@ -66,7 +66,7 @@ pub struct ResourcePoint {
     pub running: u32,
 }
 
-/// What happened between two readings.
+/// The measures of the time between two readings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Point {
     /// The later moment, in seconds since 1970.
@@ -114,7 +114,7 @@ pub struct ClassPoint {
     pub met: Option<bool>,
 }
 
-/// The last five minutes by the second, and the last hour by ten seconds. What is older is forgotten.
+/// The last five minutes by the second, and the last hour by ten seconds. Older points are forgotten.
 #[derive(Debug, Default)]
 pub struct History {
     last: Option<Reading>,

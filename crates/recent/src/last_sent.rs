@@ -22,8 +22,8 @@ pub struct SentResponse {
 /// For each order its name, and the time of each response in seconds.
 pub type TimesByOrder = Vec<(String, Vec<f64>)>;
 
-/// What other orders would have done with these responses, in the order in which they were ready, on a link of so many bits per
-/// second, until a moment: the first is the one that all are compared with. May take long.
+/// The times of these responses under other orders, on a link of so many bits per second, until a moment. `sent` is in
+/// the order in which the responses were ready. All are compared with the first of the orders. May take long.
 pub type Orders = fn(sent: &[SentResponse], bits_per_second: u64, until_ns: u64) -> TimesByOrder;
 
 /// The times from ready to sent under an order, in seconds.
@@ -41,8 +41,8 @@ pub struct OrderTimes {
     pub largest_s: f64,
 }
 
-/// The last responses beside what they would have had under other orders. Those under way count with their time until now, in
-/// all orders alike.
+/// The last responses beside what they would have had under other orders. Those under way count with their time until
+/// now, in all orders alike.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// How many there are.
@@ -57,7 +57,7 @@ pub struct Comparison {
     pub other_mean_s: f64,
     /// As measured.
     pub measured: OrderTimes,
-    /// What the orders would have done.
+    /// The times under the other orders.
     pub orders: Vec<OrderTimes>,
 }
 

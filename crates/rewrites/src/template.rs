@@ -77,8 +77,8 @@ impl fmt::Display for BadTarget {
 impl std::error::Error for BadTarget {}
 
 impl Template {
-    /// Reads a target with the placeholders `{scheme}`, `{host}`, `{path}`, `{query}`, `{uri}` (path and query) and
-    /// `{rest}`, and with the groups of a regular expression, if the pattern of the route is one.
+    /// Reads a target. Its placeholders are `{scheme}`, `{host}`, `{path}`, `{query}`, `{uri}` (path and query) and
+    /// `{rest}`. If the pattern of the route is a regular expression, its groups are placeholders, too.
     ///
     /// # Errors
     /// An unknown placeholder, or a character that an address cannot have.

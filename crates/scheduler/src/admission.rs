@@ -168,9 +168,9 @@ impl Admission {
         &self.settings
     }
 
-    /// Applies changed settings, and ends all leases. Waiting requests keep waiting, in the class and the resource type that
-    /// `moves` gives, with the time limit and the deadline that they came with. A queue above its new limit accepts no request until it is
-    /// below.
+    /// Applies changed settings, and ends all leases. Waiting requests keep waiting, in the class and the resource type
+    /// that `moves` gives, with the time limit and the deadline that they came with. A queue above its new limit
+    /// accepts no request until it is below.
     ///
     /// # Errors
     /// The errors of [`Settings::check`]; then nothing has changed.

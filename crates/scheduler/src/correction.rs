@@ -2,13 +2,13 @@
 //!
 //! The intuition: while work waits, a rate that is too high makes a queue grow at the bottleneck, and one that is too
 //! low leaves none. A very short queue shows that the link is full. So the rate is steered, like the phase of a clock,
-//! by the queue that recent round trips met: a little lower when it is longer than the target, a little higher when it
-//! is shorter. The error of the rate is learned on the way (a proportional and an integral part). Hence a given rate
+//! by the queue that recent round trips met. A queue longer than the target lowers the rate a little, and a shorter one
+//! raises it. The error of the rate is learned on the way (a proportional and an integral part). Hence a given rate
 //! that is wrong by a few percent does no harm: one rounded up by the provider, or without the overhead of a real wire.
 //!
 //! When an acknowledgement arrives after a round trip of `r`, all bytes sent more than `r` ago have passed the
 //! bottleneck. So every round trip at time `t` is a point on the curve of delivered bytes, `delivered(t) = sent(t -
-//! r)`, and while the bottleneck has a queue, the slope of that curve is its rate.
+//! r)`. While the bottleneck has a queue, the slope of that curve is the bottleneck's rate.
 //!
 //! - **Follow**: the steering, within a narrow range around the given rate. If no queue shows for long, the rate climbs.
 //! - **Drain**: below the rate until a queue is gone that is too long to be steered away. The slope is measured on the
@@ -34,7 +34,7 @@ pub struct Correction {
     most: f64,
     /// The rate at which the link is full, in bits per second, as far as known.
     estimate: f64,
-    /// What steering adds at present, as a part of the estimate.
+    /// The part of the estimate that steering adds at present.
     steering: f64,
     /// The mean of the queue over the last second of busy time, in nanoseconds.
     mean_queue_ns: f64,
@@ -101,9 +101,9 @@ const GIVEN_MOST: f64 = 1.06;
 /// The shortest queue that is aimed at, and the part of a chunk's time where that is more.
 const TARGET_LEAST_NS: f64 = 0.05e6;
 const TARGET_OF_CHUNK: f64 = 0.1;
-/// This part of a chunk's time counts as queue, because the pacer's own queue, which is subtracted, stands at the bottleneck
-/// only where the rate is that of the link. Without it the queue was a chunk's third too long, and each new connection met it
-/// twice.
+/// This part of a chunk's time counts as queue, because the pacer's own queue, which is subtracted, stands at the
+/// bottleneck only where the rate is that of the link. Without it the queue was a chunk's third too long, and each new
+/// connection met it twice.
 const OWN_OF_CHUNK: f64 = 0.25;
 /// Bandwidth of the steering, in radians a second, at most; and its product with the delay of the measurement.
 const STEERING_MOST: f64 = 15.0;
@@ -300,14 +300,14 @@ impl Correction {
         self.far_too_high.or(at_end)
     }
 
-    /// Takes over what was seen of the link so far.
+    /// Takes over the round trips of the link so far.
     pub(crate) fn inherit(&mut self, now: Instant, seen: RoundTrips) {
         self.round_trips = seen;
         self.ignore_before(now);
         self.last_turn = now;
     }
 
-    /// What was seen of the link, when another machine goes on.
+    /// The round trips of the link, for another machine that goes on.
     pub(crate) fn into_seen(self) -> RoundTrips {
         self.round_trips
     }
@@ -331,7 +331,7 @@ impl Correction {
         self.last_turn = now;
     }
 
-    /// What was seen of the link.
+    /// The round trips of the link.
     pub(crate) fn seen(&self) -> &RoundTrips {
         &self.round_trips
     }

@@ -189,7 +189,7 @@ impl Estimator {
         (is_still && self.is_measured && self.estimate < NO_BOTTLENECK_BITS).then_some(self.estimate)
     }
 
-    /// What was seen of the link; it is not seen here from now on, until it comes back.
+    /// Gives away the round trips of the link. No more are seen here until they come back.
     pub(crate) fn lend(&mut self) -> RoundTrips {
         core::mem::take(&mut self.round_trips)
     }

@@ -205,8 +205,8 @@ impl Job {
         }
     }
 
-    /// Remaining response time in nanoseconds: RRT = RTT * (1 + remaining / (cwnd * MSS)), "Implementation of
-    /// a New Scheduling Policy in Web Servers", section 3.3.5, without the thesis's integer division.
+    /// Remaining response time in nanoseconds: RRT = RTT * (1 + remaining / (cwnd * MSS)). See "Implementation of a New
+    /// Scheduling Policy in Web Servers", section 3.3.5. The thesis's integer division is left out.
     pub fn remaining_response_ns(&self, ahead_bytes: u64) -> u64 {
         (self.path.rtt_ns as f64 * (1.0 + ahead_bytes as f64 / self.path.bytes_per_round())) as u64
     }

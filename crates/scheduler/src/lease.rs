@@ -10,26 +10,26 @@
 //!   function inside the store does the same; this one runs in simulations, and says what that one has to answer.
 //! - The [`Holder`] is a gateway's side. It says how many slots the gateway has at any moment, and when to ask again.
 //!
-//! A *cell* is a window that is divided on its own: that of a resource type, the limit of all types together, or the slots
-//! of one class where classes lend nothing.
+//! A *cell* is a window that is divided on its own: a resource type's window, the limit of all types together, or one
+//! class's slots where classes lend nothing.
 //!
 //! Promises, held by tests:
 //! - The slots granted in unexpired leases, and the requests of expired ones as far as they are known, are never more than
-//!   the window. In use may be more only by requests that a gateway started while an answer with fewer slots was on its
-//!   way for more than 50 ms, by gateways that cannot reach the store while others do (each has [`alone`] slots).
-//! - Where asks say so, the equal part of a silent gateway is kept for it for some time, unless its connection has ended. Then
-//!   a gateway that cannot reach the store is no such exception.
+//!   the window. More may be in use only in two cases. A gateway started requests while an answer with fewer slots was
+//!   on its way for more than 50 ms. A gateway cannot reach the store while others do, and has [`alone`] slots.
+//! - Where asks say so, the equal part of a silent gateway is kept for it for some time, unless its connection has
+//!   ended. While the part is kept, the second case does not occur.
 //! - Without the store no gateway has more than [`alone`] slots once its lease has ended, and each has so many once the
 //!   leases of all others have ended, too.
-//! - If there is more demand than slots, each class has what its policy gives it over the whole site, and each gateway a
-//!   part of that in proportion to its requests of the class. Fractions of slots are evened out over time, so that with
-//!   fewer slots than gateways all have their turns.
-//! - With [`Division::Weighted`], what a class lacks while requests move between gateways is repaid, where other classes wait at
-//!   the same gateway.
+//! - If there is more demand than slots, each class has the slots that its policy gives it over the whole site. Each
+//!   gateway has a part of them in proportion to its requests of the class. Fractions of slots are evened out over
+//!   time, so that with fewer slots than gateways all have their turns.
+//! - With [`Division::Weighted`], what a class lacks while requests move between gateways is repaid, where other
+//!   classes wait at the same gateway.
 //! - If there are more slots than demand, each gateway has slots for its requests and an equal part of the rest. One such
 //!   part stays with the store.
-//! - A store that may have forgotten something (started anew, or failed over to a replica) grants no gateway more than it
-//!   holds until all leases that it might have granted have ended.
+//! - A store that was started anew, or failed over to a replica, may have forgotten leases. Until all of these must
+//!   have ended, it grants no gateway more than the gateway holds.
 
 mod account;
 mod divide;
@@ -55,7 +55,7 @@ pub enum Division {
     Strict,
     /// In proportion to weights.
     Weighted,
-    /// Each class has its share by weight. What others leave is lent by weight, except reserves.
+    /// Each class has its share by weight. Slots that others leave are lent by weight, except reserves.
     Shared,
     /// In proportion to weight times demand. With weights of 1 / delay ratio this keeps system times in their ratios: by
     /// Little's law the demand of a class is its rate times its system time.
@@ -104,7 +104,7 @@ pub struct Tally {
     pub service_us: u64,
 }
 
-/// What a gateway asks for in a cell.
+/// The ask of a gateway in one cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CellAsk {
     /// All slots, as far as it knows. Those of the gateway that leads count.
@@ -128,21 +128,21 @@ pub struct Ask {
     pub gateways: u32,
     /// How long its requests may go on when nothing more is heard of it, in nanoseconds.
     pub linger_ns: u64,
-    /// For how long its equal part of each cell is kept for it when nothing more is heard of it, in nanoseconds, as long as
-    /// its connection with the store is open: it goes on at that part if it is cut off.
+    /// How long its equal part of each cell is kept for it when nothing more is heard of it, in nanoseconds. Nothing is
+    /// kept if its connection with the store has ended. A gateway that is cut off goes on at that part.
     pub keep_ns: u64,
     /// By cell.
     pub cells: Vec<CellAsk>,
 }
 
-/// What a gateway is granted in a cell.
+/// The grant to a gateway in one cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grant {
     /// Slots.
     pub slots: u32,
     /// The part of each class's requests that is at this gateway, in thousandths.
     pub parts: Vec<u32>,
-    /// What the weight of each class is to be multiplied by, in thousandths: more than 1000 for a class that is owed something.
+    /// The factor of each class's weight, in thousandths: more than 1000 for a class that is owed something.
     pub factors: Vec<u32>,
     /// Whether there is more demand than slots: then slots without a request are given back at once.
     pub wanted: bool,
@@ -191,7 +191,7 @@ impl Tally {
 }
 
 impl ClassSettings {
-    /// What a policy goes by in a class.
+    /// The weight and the reserve of a class under a policy.
     pub fn of(policy: Policy, class: &Class) -> Self {
         // The largest delay ratio that is told from the next smaller one.
         const FINEST: u32 = 1_000_000;

@@ -343,7 +343,7 @@ mod tests {
             assert_eq!(link.free_at().as_ns(), (granted_ms + 296) * MS);
             link.charge_ungranted(Instant::ORIGIN, 2_000_000);
             assert_eq!(link.free_at().as_ns(), (granted_ms + 1_000) * MS, "a flood delays the next grant by 1 s");
-            // What the limit forgot does not come back with a refund, at another rate, or 100 ms later.
+            // Bytes that the limit forgot do not come back with a refund, at another rate, or 100 ms later.
             let now = Instant::from_ns(100 * MS);
             link.refund(500_000);
             link.set_rate(now, Some(rate("4mbit")));

@@ -13,7 +13,7 @@ use crate::{
     units::Rate,
 };
 
-/// What decides the rate of the pacer.
+/// The source of the pacer's rate.
 #[derive(Clone, Debug)]
 pub enum Pace {
     /// The rate is not known, and is found.

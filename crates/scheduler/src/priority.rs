@@ -1,8 +1,8 @@
 //! Groups of jobs, and how urgent each job is within its group.
 //!
 //! The responses of one HTTP/2 connection are a group, and its client says how urgent each of them is (RFC 9218).
-//! Urgency orders the jobs of a group that are of the same class, and nothing else: against all other jobs the
-//! group does as well as if no job of it were urgent.
+//! Urgency orders only the jobs of a group that are of the same class. Against all other jobs the group does as
+//! well as if no job of it were urgent.
 //!
 //! So a job and its *place* are two things. A job's place is its rank among all jobs, by the order in force and by
 //! the bytes that the place has *earned*. Places are granted bytes as if there were no priorities. The bytes that
@@ -11,11 +11,11 @@
 //! bytes is *spent*: its job waits for what others owe. The place of a job that has ended stays while it owes
 //! bytes.
 //!
-//! The members of a group never wait for more than their places can earn: the sum of lent bytes, over members and
-//! over places that stay, is never above zero. So if a job waits whose place is spent, a place that owes bytes is
-//! in the queue. Where a client takes back a request, the bytes lent to it are settled by the places of the
-//! others, and what its own place has lent is lost. A group has a bounded number of places that stay. With a size that is not known, a place may earn more than its
-//! job turns out to have.
+//! The members of a group never wait for more than their places can earn: the sum of lent bytes, over members and over
+//! places that stay, is never above zero. So if a job waits whose place is spent, a place that owes bytes is in the
+//! queue. Where a client takes back a request, the bytes lent to it are settled by the places of the others, and what
+//! its own place has lent is lost. A group has a bounded number of places that stay. With a size that is not known, a
+//! place may earn more than its job turns out to have.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! What round trips tell: how much queue they met at the bottleneck beyond the pacer's own, and how many bytes
+//! Measurements by round trips: how much queue they met at the bottleneck beyond the pacer's own, and how many bytes
 //! were delivered by when.
 //!
 //! A round trip is compared with the shortest one of its path and its kind. The pacer's model knows how many bytes
@@ -99,7 +99,7 @@ struct PathBase {
 }
 
 pub(crate) const MS: u64 = 1_000_000;
-/// What was carried is what was sent if it differs by at most this part.
+/// The carried rate counts as the sent rate if it differs by at most this part.
 const CARRIED_ALL: f64 = 0.07;
 /// Bytes come in chunks, so it takes some of them to show a rate.
 const CHUNKS_LEAST: f64 = 8.0;

@@ -38,12 +38,11 @@
 //! uplink.handle_finished(now, page, true);
 //! ```
 //!
-//! The link may be shared between classes ([`Uplink::handle_share`]). Then every grant takes two decisions:
-//! the share picks a class with waiting jobs, and the order picks the job within it. Without a share all jobs
-//! are one class. Jobs may form groups ([`crate::priority`]): then the chosen job only earns the grant, and the
-//! most urgent job of its group gets it. [`ClassShare`] gives the promises of shares. The guard and the lateness of a job count
-//! within its class, so no promise of a share depends on them. The simulated link of `fsp` and the guard
-//! knows no classes.
+//! The link may be shared between classes ([`Uplink::handle_share`]). Then every grant takes two decisions: the share
+//! picks a class with waiting jobs, and the order picks the job within it. Without a share all jobs are one class. Jobs
+//! may form groups ([`crate::priority`]): then the chosen job only earns the grant, and the most urgent job of its
+//! group gets it. [`ClassShare`] gives the promises of shares. The guard and the lateness of a job count within its
+//! class, so no promise of a share depends on them. The simulated link of `fsp` and the guard knows no classes.
 //!
 //! Invariants, tested for every order and share:
 //! - A grant is earned by the waiting job with the smallest rank in its class. The queues are kept sorted, so a
@@ -329,8 +328,8 @@ impl Uplink {
         self.follow_room();
     }
 
-    /// Returns the next grant. Ask until `None`. Before [`Uplink::poll_timeout`] there is one only if it is shorter than a chunk
-    /// ([`crate::Pacing::early_percent`]).
+    /// Returns the next grant. Ask until `None`. Before [`Uplink::poll_timeout`] there is one only if it is shorter
+    /// than a chunk ([`crate::Pacing::early_percent`]).
     pub fn poll_grant(&mut self, now: Instant) -> Option<Grant> {
         let due = self.poll_timeout()?;
         self.advance(now);
@@ -355,9 +354,9 @@ impl Uplink {
 
     /// When to call [`Uplink::poll_grant`] again; `None` while no job waits.
     ///
-    /// That is the moment when the link has room. Bytes without a grant (acknowledgements, handshakes) move it. If they move it by
-    /// at most [`crate::Pacing::slack_ns`], the grant is due at the time that was returned before, so a driver that has set
-    /// its timer does not come in vain.
+    /// That is the moment when the link has room. Bytes without a grant (acknowledgements, handshakes) move it. If they
+    /// move it by at most [`crate::Pacing::slack_ns`], the grant is due at the time that was returned before. So a
+    /// driver that has set its timer does not wake up in vain.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let (room_at, class_at) = (self.link.room_at(), self.class_may_go_at()?);
         let earliest = Instant::from_ns(room_at.as_ns().saturating_sub(self.settings.pacing.slack_ns)).max(class_at);

@@ -10,7 +10,8 @@ use crate::{
     tls,
 };
 
-/// What the server would refuse of the files of classes, the administrator's token and the authorities of clients. Blocks.
+/// The files that the server would refuse: those of classes, of the administrator's token, and of the authorities for
+/// certificates of clients. Blocks.
 pub fn unusable_files(config: &Config) -> Vec<ClassifierError> {
     let wrong = |path: &PathBuf, message: String| ClassifierError { path: path.clone(), message };
     let mut found = Vec::new();

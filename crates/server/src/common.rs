@@ -1,4 +1,4 @@
-//! What the gateways of a site have in common, through their store.
+//! The values that the gateways of a site share through their store.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,10 @@ pub(crate) struct Cluster {
     pub(crate) seen: Mutex<Seen>,
 }
 
-/// What gateways have said of themselves.
+/// The reports of gateways about themselves.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Gateway, how long before `heard_at`, and what.
+    /// Gateway, how long before `heard_at`, and its report.
     pub(crate) said: Vec<(String, Duration, Value)>,
     pub(crate) heard_at: Option<Instant>,
     /// When the admin address was last asked for it.

@@ -45,7 +45,7 @@ pub(crate) struct Ends {
     pub(crate) local: SocketAddr,
 }
 
-/// What the TLS handshake told.
+/// The facts about the client from the TLS handshake.
 #[derive(Debug)]
 pub(crate) struct TlsFacts {
     /// The name that the client asked for, in lower case.

@@ -1,4 +1,4 @@
-//! What the parts of a connection tell each other.
+//! The state of a connection, which its parts share.
 
 use std::{
     sync::{

@@ -1,5 +1,5 @@
-//! What the fuzz targets run ([`fuzz/`](../../../../fuzz)), each given any bytes at all. They are here because they look at what is
-//! private; that they still hold for the seeds is an ordinary test.
+//! The functions that the fuzz targets run ([`fuzz/`](../../../../fuzz)), each given any bytes at all. They are here
+//! because they use private parts of this crate. An ordinary test checks that they still hold for the seeds.
 
 pub use crate::{
     admin::fuzz::admin,

@@ -7,9 +7,9 @@ use http1::is_host_and_port;
 
 /// The host that a request is for, with its port.
 ///
-/// An absolute target comes before `Host` (RFC 9112, section 3.2.2). That an HTTP/1 request has at most one host, and one from
-/// HTTP/1.1 on, was checked with its head. HTTP/2 has the host in `:authority`, and a differing `Host` is malformed (RFC 9113,
-/// section 8.3.1).
+/// An absolute target comes before `Host` (RFC 9112, section 3.2.2). That an HTTP/1 request has at most one host, and
+/// one from HTTP/1.1 on, was checked with its head. HTTP/2 has the host in `:authority`, and a differing `Host` is
+/// malformed (RFC 9113, section 8.3.1).
 pub(crate) fn host_and_port(parts: &Parts) -> Result<&str, StatusCode> {
     let field = parts.headers.get(header::HOST);
     let text = field.map(HeaderValue::to_str).transpose().map_err(|_| StatusCode::BAD_REQUEST)?;

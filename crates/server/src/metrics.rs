@@ -42,11 +42,11 @@ pub(crate) struct Metrics {
     pub(crate) lease_failures: AtomicU64,
     /// Requests under limits, of which other gateways were told.
     pub(crate) limit_requests_told: AtomicU64,
-    /// What happened to the spans of traces.
+    /// Counts of spans that were exported, dropped or refused, and of failed exports.
     pub(crate) spans: Arc<traces::Counts>,
     /// Tasks that must never end, and did.
     pub(crate) tasks_restarted: Arc<AtomicU64>,
-    /// What the page of the admin address shows of the last hour.
+    /// The readings of the last hour, which the page of the admin address shows.
     pub(crate) history: Mutex<History>,
     pub(crate) slowest: Slowest,
     pub(crate) last_sent: LastSent,
@@ -55,7 +55,7 @@ pub(crate) struct Metrics {
     pub(crate) orders: OnceLock<Orders>,
     /// When the page was last looked at, in seconds since 1970.
     pub(crate) looked_at_s: AtomicU64,
-    /// Whether there is an admin address, so that somebody may see these.
+    /// Whether there is an admin address, so that these can be seen.
     pub(crate) are_shown: AtomicBool,
 }
 

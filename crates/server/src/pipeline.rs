@@ -10,18 +10,19 @@
 //! body         read whole, or streamed
 //! admission    wait for a slot of the site, where the origin needs one
 //! origin       files, an upstream, or a program answers
-//! error page   of the site, in place of what was said with an error; a status of gRPC for its calls
+//! error page   the site's page replaces the body of an error; gRPC calls get a gRPC status
 //! transforms   change the response
 //! gate         the response is announced to the uplink
 //! record       log and metrics
 //! ```
 //!
-//! One [`RequestContext`] travels; each step borrows it, and no step knows the next one. A route holds its guards, its origin
-//! and its transforms in closed lists ([`Guard`], [`Origin`], [`Transform`]), made when the configuration is resolved. An empty
-//! list costs nothing. A new guard or transform is a file, a variant, and a setting (CONTRIBUTING.md).
+//! One [`RequestContext`] travels; each step borrows it, and no step knows the next one. A route holds its guards, its
+//! origin and its transforms in closed lists ([`Guard`], [`Origin`], [`Transform`]), made when the configuration is
+//! resolved. An empty list costs nothing. A new guard or transform is a file, a variant, and a setting
+//! (CONTRIBUTING.md).
 //!
-//! The class comes before the guards, because the classifier also finds the client's address behind trusted proxies, by which
-//! guards decide.
+//! The class comes before the guards, because the classifier also finds the client's address behind trusted proxies, by
+//! which guards decide.
 
 mod admission;
 pub(crate) mod answer_body;
@@ -63,7 +64,8 @@ use crate::{body::IncomingBody, connection::Connection, gate::GatedBody, sites::
 /// How often one request may go to another path, because a program or `rewrite` of a route says so.
 const MAX_TIMES_ELSEWHERE: u32 = 10;
 
-/// Answers a request. `interims`: where interim responses of HTTP/2 go; those of HTTP/1 go to the connection. If the future is dropped because the client is gone, a request that waits for a slot leaves its queue.
+/// Answers a request. `interims`: where interim responses of HTTP/2 go; those of HTTP/1 go to the connection. If the
+/// future is dropped because the client is gone, a request that waits for a slot leaves its queue.
 pub(crate) fn respond(
     connection: &Arc<Connection>,
     parts: Box<Parts>,

@@ -69,14 +69,14 @@ enum Stop {
     AtOnce,
 }
 
-/// What only starting, reloading and stopping touch.
+/// The state that only starting, reloading and stopping touch.
 struct Control {
     config: Config,
     bound: Vec<Bound>,
     workers: Vec<UnboundedSender<Command>>,
     log: Option<Writer>,
     admin: crate::admin::Control,
-    /// What a reload had started when the server was asked to stop.
+    /// The processes that a reload had started when the server was asked to stop.
     late: Option<Arc<Workers>>,
 }
 
@@ -189,7 +189,7 @@ impl Server {
         };
         if how == Ok(Stop::Noticed) && !delay.is_zero() {
             tracing::info!(?delay, "balancers are told that this server stops; connections are still taken");
-            // Whoever asks again does not wait for it.
+            // A second signal to stop ends the wait.
             let _ = stop.recv_timeout(delay);
         }
 
@@ -291,7 +291,7 @@ impl Inner {
         if state.cluster.is_none() && config.uplink.line.take().is_some() {
             tracing::warn!("`uplink.line` takes effect at the next start: there was no `[cluster]` at this one");
         }
-        // One at a time. What takes long is done without the lock on what is listened on: a stop does not wait for it.
+        // One at a time. The slow steps are done without the lock on `control`, so that a stop can begin meanwhile.
         let changing = state.changing.lock();
         let (workers, cache_config) = {
             let control = self.control.lock();
@@ -308,7 +308,7 @@ impl Inner {
             tracing::warn!("a changed `[cluster]` takes effect at the next start");
         }
 
-        // First all that can fail. What was made is dropped on an error.
+        // First all that can fail. On an error, the results so far are dropped.
         program_priorities::prepare(&config).map_err(StartError::Priority)?;
         let opened = open_logs(&config)?;
         // The cache survives where it may: its entries are of use, and its counters do not jump back.

@@ -61,7 +61,7 @@ impl SharedCache {
     }
 }
 
-/// What the cache did with a request.
+/// The outcome of a request at the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     Hit,

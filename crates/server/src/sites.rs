@@ -65,7 +65,7 @@ pub(crate) struct ResolvedRoute {
     pub(crate) guards: Box<[Guard]>,
     pub(crate) origin: Origin,
     pub(crate) transforms: Box<[Transform]>,
-    /// What its pages let clients load early, where clients are told of it.
+    /// The resources that its pages let clients load early, where clients are told of them.
     pub(crate) early_hints: Option<Box<EarlyHints>>,
 }
 
@@ -261,7 +261,7 @@ impl Sites {
         Some(&self.routes(site)[route?].config.name)
     }
 
-    /// What the pages of a route let clients load early, where clients are told of it.
+    /// The resources that the pages of a route let clients load early, where clients are told of them.
     pub(crate) fn early_hints(&self, site: usize, route: Option<usize>) -> Option<&EarlyHints> {
         self.routes(site)[route?].early_hints.as_deref()
     }
@@ -318,7 +318,7 @@ impl Sites {
         is_script(&self.sites[site].scripts, path)
     }
 
-    /// What closes sites for maintenance.
+    /// The switches that close sites for maintenance.
     pub(crate) fn maintenance(&self) -> impl Iterator<Item = &Arc<Switch>> {
         self.sites.iter().filter_map(|site| site.maintenance.as_ref())
     }

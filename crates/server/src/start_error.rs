@@ -17,21 +17,21 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// `admin`: the address cannot be bound.
     Admin {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// `admin_token`: the file cannot be used.
     AdminToken {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason why the file cannot be used.
         message: String,
     },
     /// `root` of a site, `cgi` of a route: it cannot be opened.
@@ -40,7 +40,7 @@ pub enum StartError {
         setting: &'static str,
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// `tls_cert`, `tls_key`: a certificate cannot be used.
@@ -58,7 +58,7 @@ pub enum StartError {
     AccessLog {
         /// The file or receiver.
         target: access_log::LogTarget,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// `tracing`: the authorities for the collector cannot be used.

@@ -1,5 +1,5 @@
-//! What requests are served by: the state of the server, which outlives a reload, and the snapshot of the configuration, which
-//! a reload replaces as a whole.
+//! The state that requests are served by: that of the server, which outlives a reload, and the snapshot of the
+//! configuration, which a reload replaces as a whole.
 
 use std::{
     path::PathBuf,
@@ -42,9 +42,9 @@ use crate::{
 };
 use files::Cache;
 
-/// What all workers share.
+/// The state that all workers share.
 pub(crate) struct ServerState {
-    /// What a reload replaces; requests under way keep theirs.
+    /// The configuration in force. Reloads and changes of classes replace it; requests under way keep theirs.
     pub(crate) snapshot: ArcSwap<ConfigSnapshot>,
     pub(crate) uplink: Uplink,
     pub(crate) metrics: Metrics,
@@ -56,7 +56,7 @@ pub(crate) struct ServerState {
     pub(crate) stopping: CancellationToken,
     /// The server has been asked to stop; balancers are told so, and it may still take connections for a while.
     pub(crate) is_draining: AtomicBool,
-    /// Held by whoever replaces the snapshot. True when the server stops: nothing is replaced any more.
+    /// Held by the task that replaces the snapshot. True when the server stops: nothing is replaced any more.
     pub(crate) changing: Mutex<bool>,
     /// The last changes at the admin address.
     pub(crate) changes: Mutex<Changes<Undo>>,
@@ -72,9 +72,9 @@ pub(crate) struct ServerState {
 }
 
 impl ServerState {
-    /// Changes classes and admission while running, until the next reload. Requests that wait go on waiting. One at a time, and
-    /// not during a reload; blocks. What `change` finds wrong, or the new classes cannot be used with, is returned, and then
-    /// nothing has changed.
+    /// Changes classes and admission while running, until the next reload. Requests that wait go on waiting. One at a
+    /// time, and not during a reload; blocks. An error of `change`, or of the use of the new classes, is returned, and
+    /// then nothing has changed.
     pub(crate) fn change_classes<E: From<StartError>>(
         &self,
         change: impl FnOnce(&ConfigSnapshot) -> Result<Classes, E>,
@@ -131,12 +131,12 @@ pub(crate) struct ConfigSnapshot {
     /// Of these classes' numbers, to the uplink.
     pub(crate) uplink_generation: u64,
     pub(crate) refusals: Arc<Refusals>,
-    /// What is counted of the classes, by their numbers.
+    /// The counters of the classes, by their numbers.
     pub(crate) class_metrics: ClassMetrics,
     pub(crate) upstreams: Arc<Upstreams>,
     pub(crate) started: StartedServers,
     pub(crate) store: Store,
-    /// What changes at the admin address need.
+    /// The token for changes at the admin address, and for reading it from elsewhere.
     pub(crate) admin_token: Option<Arc<Token>>,
     uplink: UplinkConfig,
     session_keys: SessionKeys,

@@ -301,7 +301,7 @@ struct Certificates {
     keys: Vec<Key>,
     /// The files of the keys in files, and their stamps when they were read.
     files: Mutex<Vec<(CertificateFiles, Stamps)>>,
-    /// What an authority that validates a name by TLS gets to see.
+    /// The certificates for an authority that validates a name by TLS.
     challenges: Option<Arc<Challenges>>,
 }
 

@@ -44,7 +44,7 @@ const LONGEST_RESTART_PAUSE: Duration = Duration::from_secs(1);
 /// every new connection. Those of connections are due later than this one.
 const TICK: Duration = Duration::from_secs(2);
 
-/// What a worker is told.
+/// A command to a worker.
 pub(crate) enum Command {
     /// Take connections from a listening socket.
     Listen(Connections),

@@ -1,6 +1,6 @@
-//! The gate under a real HTTP stack, on real sockets: who goes first, and that nobody waits for ever.
+//! The gate under a real HTTP stack, on real sockets: which response goes first, and that none waits for ever.
 //!
-//! The uplink is slow enough that everything has to wait for leave. What is asserted is an order of events, never a time.
+//! The uplink is slow enough that everything has to wait for leave. The tests assert an order of events, never a time.
 
 use std::{
     convert::Infallible,
@@ -78,8 +78,9 @@ impl Body for Zeros {
     }
 }
 
-/// A server that answers `/N` with N bytes, `/chunked/N` without a length (`/chunked/last/N`, `/chunked/trailers/N`: see [`End`]), `/first/N` ahead of all others, and `/high/N`, of the
-/// first class, as the others are of the second.
+/// A server that answers `/N` with N bytes, and `/chunked/N` without a length (`/chunked/last/N`,
+/// `/chunked/trailers/N`: see [`End`]). `/first/N` goes ahead of all others. `/high/N` is of the first class, all
+/// others are of the second.
 struct Server {
     address: SocketAddr,
     uplink: Uplink,
@@ -196,7 +197,7 @@ fn fetch(address: SocketAddr, path: &str, events: &Events) -> tokio::task::JoinH
     })
 }
 
-/// What happened, in order.
+/// The events of a test, in order.
 #[derive(Clone)]
 struct Events {
     seen: Arc<Mutex<Vec<String>>>,
@@ -558,7 +559,7 @@ async fn a_reload_that_shares_the_uplink_knows_the_classes_of_what_is_under_way(
     turned.classes.reverse();
     let generation = server.uplink.reconfigure(&config("8mbit", Order::Srpt), &turned).unwrap();
     server.generation.store(generation, SeqCst);
-    // Of the last class, as the one under way is now. When the first class has nobody, the order is between these two.
+    // Of the last class, as the one under way is now. When the first class has no response, the order is between these two.
     let last = fetch(server.address, "/2000", &events);
     low.abort();
     last.await.unwrap();

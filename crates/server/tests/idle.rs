@@ -1,4 +1,4 @@
-//! What an idle connection holds of the heap, after one request: of a real server, in this process.
+//! The heap that an idle connection holds after one request: of a real server, in this process.
 
 #[allow(dead_code)]
 #[path = "shell/harness.rs"]
@@ -88,7 +88,7 @@ fn an_idle_connection_holds_little_of_the_heap() {
         client.alpn_protocols = vec![protocol.as_bytes().to_vec()];
         client.resumption = Resumption::disabled();
         let client = Arc::new(client);
-        // What the first connections make the server allocate for all is not counted.
+        // The memory that the first connections make the server allocate for all is not counted.
         let first: Vec<_> = (0..50).map(|_| connect(&server, kind, &client)).collect();
         std::thread::sleep(Duration::from_millis(100));
         let before = HEAP.allocated();

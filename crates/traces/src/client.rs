@@ -30,7 +30,7 @@ const LONGEST_PAUSE_S: u64 = 300;
 pub struct OpenError {
     /// The file of authorities; `None`: those of the system.
     pub path: Option<PathBuf>,
-    /// What is wrong with it.
+    /// The problem with the authorities.
     pub message: String,
 }
 

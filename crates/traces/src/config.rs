@@ -14,7 +14,7 @@ pub struct TracesConfig {
     pub endpoint: Endpoint,
     /// The share of new traces that are sampled, from 0 to 1.
     pub sample: f64,
-    /// Whose `traceparent` is believed.
+    /// The clients whose `traceparent` is believed.
     pub parents: Parents,
     /// The name under which the collector shows this server.
     pub service_name: String,
@@ -26,14 +26,14 @@ pub struct TracesConfig {
     pub interval: Duration,
 }
 
-/// Whose word on the trace of a request is believed.
+/// The clients whose word on the trace of a request is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parents {
-    /// That of trusted proxies.
+    /// Trusted proxies.
     Trusted,
-    /// That of every client.
+    /// Every client.
     All,
-    /// Nobody's: each request begins a trace.
+    /// No client: each request begins a trace.
     None,
 }
 

@@ -127,7 +127,7 @@ impl Context {
         HeaderValue::try_from(format!("00-{}-{span}-{flags:02x}", self.trace)).expect("these are hexadecimal digits")
     }
 
-    /// What the servers before have said of the trace, for its spans.
+    /// The `tracestate` that the servers before have sent, for the spans of the trace.
     pub fn state(&self, headers: &HeaderMap) -> Option<Box<str>> {
         self.parent?;
         let lines: Option<Vec<_>> = headers.get_all(TRACESTATE).iter().map(|line| line.to_str().ok()).collect();

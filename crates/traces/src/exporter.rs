@@ -33,7 +33,7 @@ const QUIET: Duration = Duration::from_secs(60);
 /// Longest message of a collector that is told.
 const MOST_MESSAGE_CHARS: usize = 200;
 
-/// What happened to spans.
+/// The counts of spans by their end, and of failed requests to the collector.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Spans that the collector has taken.
@@ -134,7 +134,7 @@ enum State {
     Failing(u32),
 }
 
-/// What became of a batch.
+/// The outcome of an attempt to send a batch.
 enum Step {
     /// The collector has answered for good to so many spans.
     Sent(usize),

@@ -157,8 +157,8 @@ pub(crate) fn request(service_name: &str, traces: Vec<Trace>) -> Vec<u8> {
     Request { resource_spans: vec![ResourceSpans { resource: Some(resource), scope_spans }] }.encode_to_vec()
 }
 
-/// How many spans of a request the collector has refused, and why, by the body of its answer. What cannot be read refuses
-/// none.
+/// How many spans of a request the collector has refused, and why, by the body of its answer. A body that cannot be
+/// read refuses none.
 pub(crate) fn refused(answer: &[u8]) -> Option<(u64, String)> {
     let PartialSuccess { rejected_spans, error_message } = Response::decode(answer).ok()?.partial_success?;
     u64::try_from(rejected_spans).ok().filter(|spans| *spans > 0).map(|spans| (spans, error_message))

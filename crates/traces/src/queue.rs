@@ -1,7 +1,7 @@
 //! Spans that wait for the collector, up to a bound.
 //!
-//! The lock is held for a few instructions, never over I/O. Only a batch that is full wakes the exporter: waking it for each
-//! request would cost a system call each.
+//! The lock is held for a few instructions, never over I/O. Only a batch that is full wakes the exporter: waking it for
+//! each request would cost a system call each.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! What is told of a request.
+//! The spans of a request, which the collector is told.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ const MOST_TEXT_BYTES: usize = 1024;
 pub struct Trace {
     /// The trace of the request. The first span is that of the request itself.
     pub context: Context,
-    /// What the servers before have said of the trace.
+    /// The `tracestate` that the servers before have sent.
     pub state: Option<Box<str>>,
     /// The spans.
     pub spans: Vec<Span>,
@@ -23,7 +23,7 @@ pub struct Trace {
 pub struct Span {
     /// Its number.
     pub id: SpanId,
-    /// What it is.
+    /// Its name.
     pub name: Cow<'static, str>,
     /// Its place between servers.
     pub kind: Kind,
@@ -31,7 +31,7 @@ pub struct Span {
     pub began_ns: u64,
     /// Its end.
     pub ended_ns: u64,
-    /// What else is known of it.
+    /// Its other properties.
     pub attributes: Vec<(&'static str, Value)>,
     /// Moments in it, in nanoseconds since 1970.
     pub events: Vec<(u64, &'static str)>,

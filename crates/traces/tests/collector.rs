@@ -37,7 +37,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// A request that a collector has got: its head, the names of its spans.
 type Got = (HeaderMap, String, Vec<String>);
-/// What a collector answers to each request; `None`: nothing, ever.
+/// The answer of a collector to each request, by its number; `None`: it never answers.
 type Answers = fn(usize) -> Option<Response<Full<Bytes>>>;
 
 struct Collector {
@@ -204,7 +204,7 @@ async fn the_last_spans_are_sent_when_the_server_stops() {
 
 #[tokio::test]
 async fn a_collector_that_is_gone_costs_spans_and_no_time_and_gets_those_that_waited_when_it_is_back() {
-    // Connections are refused until it listens, and nobody else gets its port.
+    // Connections are refused until it listens, and no other program gets its port.
     let place = TcpSocket::new_v4().unwrap();
     place.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = place.local_addr().unwrap();
@@ -233,7 +233,7 @@ async fn a_collector_that_is_gone_costs_spans_and_no_time_and_gets_those_that_wa
 
 #[tokio::test]
 async fn a_collector_that_is_gone_is_not_waited_for_at_the_end() {
-    // Connections are refused until it listens, and nobody else gets its port.
+    // Connections are refused until it listens, and no other program gets its port.
     let place = TcpSocket::new_v4().unwrap();
     place.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = place.local_addr().unwrap();
@@ -365,7 +365,7 @@ async fn a_connection_that_the_collector_has_closed_is_made_anew() -> io::Result
         while !read.windows(name.len()).any(|part| part == name.as_bytes()) {
             assert!(stream.read_buf(&mut read).await? > 0);
         }
-        // It says that the connection stays, and closes it. What is left of the request is in the way of a clean end.
+        // It says that the connection stays, and closes it. The unread part of the request prevents a clean end.
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await?;
         while exporter.counts.exported.load(Relaxed) == u64::from(name == "two") {
             tokio::task::yield_now().await;

@@ -10,7 +10,7 @@ use crate::{
     server::{Health, Server, ServerMode},
 };
 
-/// What a request brings along for the choice of its server.
+/// The properties of a request for the choice of its server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Wish<'a> {
     /// Servers that cannot take it.
@@ -52,10 +52,10 @@ impl<'a> Candidates<'a> {
 
 /// Chooses the server for a request. `servers` are sorted by priority.
 ///
-/// The server that the client's cookie names comes first. Then the priorities are tried in turn: of one priority, a server
-/// whose pause is over and that no request tries yet comes first, then the rule chooses a healthy one. Last comes a server
-/// that is left alone, since no server may be healthy. Servers that are down, disabled or in `skip` are never chosen, and draining ones only by a
-/// cookie.
+/// The server that the client's cookie names comes first. Then the priorities are tried in turn. Within a priority, a
+/// server whose pause is over and that no request tries yet comes first, then the rule chooses a healthy one. The hash
+/// of a key chooses among both. Last comes a paused or ejected server, since no server may be healthy. Servers that
+/// are down, disabled or in `skip` are never chosen, and draining ones only by a cookie.
 pub(crate) fn choose<'a>(
     servers: &'a [Arc<Server>],
     config: &UpstreamConfig,

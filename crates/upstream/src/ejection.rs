@@ -1,7 +1,7 @@
 //! Leaves servers alone that do worse than the others.
 //!
-//! A look every few seconds compares what servers did since the last one. No request waits for it, and requests read nothing
-//! but a flag.
+//! A look every few seconds compares what servers did since the last one. No request waits for it, and requests read
+//! nothing but a flag.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

@@ -392,7 +392,7 @@ impl fmt::Display for Chain<'_> {
     }
 }
 
-/// What the operator can do about a certificate that is not accepted.
+/// The advice to the operator about a certificate that is not accepted.
 fn tls_mend(error: &io::Error) -> &'static str {
     use rustls::CertificateError as Wrong;
     match error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>()) {

@@ -34,7 +34,7 @@ const LONGEST_AGAIN: Duration = Duration::from_secs(15);
 /// Most classes whose times are kept; a number beyond it stands for none.
 const MOST_CLASSES: usize = 1024;
 
-/// What is known of a name of servers.
+/// The state of a name of servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameStats {
     /// The name.
@@ -79,7 +79,7 @@ pub(crate) struct Group {
     slowest: Mutex<Vec<Slowest>>,
 }
 
-/// What became of second requests.
+/// The counts of second requests, by their outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Hedges {
     pub(crate) sent: AtomicU64,
@@ -144,7 +144,7 @@ impl Name {
 
 impl Source {
     fn new(spec: &UpstreamServer, class: Option<usize>, before: Option<&Group>) -> Self {
-        // What is known of a name stays in use until the next look-up.
+        // The known servers of a name stay in use until the next look-up.
         let same = |source: &&Self| source.spec == *spec && source.class == class;
         let before = before.and_then(|before| before.sources.iter().find(same));
         let name = Name::of(spec, before.and_then(|it| it.name.as_ref()?.state.lock().problem.clone()));
@@ -416,7 +416,7 @@ impl Group {
         *tried = Some(Instant::now());
     }
 
-    /// What is known of the servers.
+    /// The states of the known servers.
     fn states(&self) -> HashMap<Key, Arc<ServerState>> {
         let key = |server: &Server| key(&server.endpoint, server.class, &server.spec);
         self.lists.load().all.iter().map(|server| (key(server), server.state.clone())).collect()

@@ -1,7 +1,7 @@
 //! A second attempt of a slow request at another server, while the first one goes on.
 //!
-//! Both race for the head of an answer. The loser is dropped, which closes its connection or resets its stream. Only safe requests
-//! without a body are sent twice, and no longer once the client has got a byte.
+//! Both race for the head of an answer. The loser is dropped, which closes its connection or resets its stream. Only
+//! safe requests without a body are sent twice, and no longer once the client has got a byte.
 
 use std::{
     any::Any,
@@ -30,8 +30,8 @@ use crate::{
 pub type SecondSlot = Box<dyn Any + Send>;
 
 impl Pools {
-    /// As [`Pools::pass`]. If the upstream says so and the answer takes long, another server is asked as well. `slot` is called for
-    /// that; `None`: the site has no room.
+    /// As [`Pools::pass`]. If the upstream says so and the answer takes long, another server is asked as well. `slot`
+    /// is called for that; `None`: the site has no room.
     pub async fn pass_hedged(
         &self,
         mut prepared: Box<PreparedRequest>,

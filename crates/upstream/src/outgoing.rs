@@ -20,7 +20,8 @@ use tokio::time::{Instant, Sleep, sleep};
 /// Most bytes of a streamed body that are kept to be sent again, to a server that certainly has not seen the first ones.
 const MOST_KEPT: usize = 64 * 1024;
 
-/// How long a server may take to say that it wants a body (RFC 9110, section 10.1.1). Servers that know the field answer at once.
+/// How long a server may take to say that it wants a body (RFC 9110, section 10.1.1). Servers that know the field
+/// answer at once.
 const EXPECTATION: Duration = Duration::from_secs(1);
 
 /// Most bytes handed on at once. Small pieces show how much the upstream has taken.
@@ -44,7 +45,7 @@ pub(crate) struct RequestBodyState {
 /// Whether the server wants a body that its client has announced by `Expect: 100-continue`.
 #[derive(Debug, Default)]
 enum Expectation {
-    /// It does, or nobody has asked.
+    /// It does, or it was not asked.
     #[default]
     Wanted,
     /// It has not said so. With what waits for it.
@@ -120,7 +121,7 @@ struct Sending {
     /// The unsent rest of a large frame.
     rest: Bytes,
     state: Arc<RequestBodyState>,
-    /// What was sent of a streamed body; `None`: it cannot be sent again.
+    /// The part of a streamed body that was sent; `None`: it cannot be sent again.
     kept: Option<BytesMut>,
     /// How long the server is waited for that was asked whether it wants the body.
     patience: Option<Pin<Box<Sleep>>>,

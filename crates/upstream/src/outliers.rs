@@ -4,7 +4,7 @@
 
 use crate::config::OutlierChecks;
 
-/// What a server did in a time.
+/// The responses and failures of a server in a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Responses begun, and failures.
@@ -53,7 +53,7 @@ pub(crate) fn find(seen: &[Counts], checks: &OutlierChecks, possible: usize) -> 
     let judged = |at: usize| {
         let own = seen[at];
         others(at).next()?;
-        // What fails everywhere is no fault of one server.
+        // Errors of all servers are no fault of one server.
         let (failed, all) = others(at).fold((0, 0), |(failed, all), it| (failed + it.errors, all + it.requests));
         let elsewhere = failed as f64 / all.max(1) as f64;
         let share = own.error_share();

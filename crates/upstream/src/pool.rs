@@ -119,7 +119,7 @@ pub(crate) enum NoConnection {
 pub(crate) struct Need {
     /// It must be HTTP/1.1, for a change of protocols.
     pub(crate) http1: bool,
-    /// It must be HTTP/2, without a word about it before: a call of gRPC to a server whose version nobody has said.
+    /// It must be HTTP/2, without a word about it before: a call of gRPC to a server whose version is not configured.
     pub(crate) http2: bool,
     /// It must not have carried a request before.
     pub(crate) fresh: bool,

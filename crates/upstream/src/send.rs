@@ -55,7 +55,7 @@ pub struct Answer {
     pub upgraded: Option<Box<Upgraded>>,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 pub struct Passed {
     /// The answer, or why there is none.
@@ -86,7 +86,7 @@ pub struct PreparedRequest {
     pub(crate) asked: Option<Arc<Mutex<Vec<u64>>>>,
 }
 
-/// What decides on a request's server, beside load.
+/// The properties of a request that decide on its server, beside load.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
     /// The number of the key, if the rule has keys.

@@ -124,7 +124,7 @@ pub enum ServerMode {
     Disabled,
 }
 
-/// A change of a server while it runs. What is `None` stays.
+/// A change of a server while it runs. A setting that is `None` stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerChange {
     /// Whether it is in use.

@@ -1,7 +1,7 @@
 //! How long the slowest requests of a class take: the time that 95 % of them keep within, until the head of their answer.
 //!
-//! Times are counted in buckets, eight to a doubling, so the estimate is at most a tenth too long and never too short. When a
-//! thousand are counted all counts are halved, so that the estimate follows the servers.
+//! Times are counted in buckets, eight to a doubling, so the estimate is at most a tenth too long and never too short.
+//! When a thousand are counted all counts are halved, so that the estimate follows the servers.
 
 use std::time::Duration;
 

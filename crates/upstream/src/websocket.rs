@@ -8,7 +8,7 @@ use http::{
     response::Parts,
 };
 
-/// What a server adds to the key.
+/// The text that a server adds to the key.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// The key of a request for a WebSocket.

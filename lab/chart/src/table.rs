@@ -24,9 +24,9 @@ impl Table {
     }
 }
 
-/// Writes the table with words aligned to the left and numbers to the right. A table that is wider than the terminal, or
-/// elsewhere than 80 columns, comes in parts below each other, each with the columns that name the rows: the first one,
-/// and words behind it where they leave room.
+/// Writes the table with words aligned to the left and numbers to the right. A table that is wider than the terminal,
+/// or elsewhere than 80 columns, comes in parts below each other. Each part has the columns that name the rows: the
+/// first one, and columns of words behind it where they leave room.
 pub fn aligned(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
     aligned_within(f, table, columns())
 }

@@ -1,4 +1,4 @@
-//! What the commands print fits 80 columns where there is no terminal. A word that is wider has a line to itself.
+//! The output of the commands fits 80 columns where there is no terminal. A word that is wider has a line to itself.
 
 mod programs;
 

@@ -35,7 +35,7 @@ pub fn missing(parts: &[Run]) -> Vec<Shard> {
     all.filter(|shard| shards.iter().all(|it| it.of == of) && !shards.contains(shard)).collect()
 }
 
-/// What keeps two records from being of one run.
+/// The first difference that keeps two records from being of one run.
 fn difference(a: &RunRecord, b: &RunRecord) -> Option<&'static str> {
     let models = (a.simulated.as_ref().map(|it| &it.model), b.simulated.as_ref().map(|it| &it.model));
     let parts = (a.shard.map(|it| it.of), b.shard.map(|it| it.of));

@@ -6,10 +6,11 @@
 //!     cargo run --release -p serpent-simulator --example pacing -- auto      # found beside given, those of `auto.toml`
 //!     cargo run --release -p serpent-simulator --example pacing -- auto 3 --seeds 4,5
 //!
-//! A line for each condition and each way to know the rate: the mean response time over that of exact SRPT on the bare
-//! link, the 99th percentile of responses up to 2 KB, the part of the link that was used while responses waited for
-//! leave, the time of the largest response over that of fair sharing, how long it took until the rate stayed within 3 % of
-//! the truth, from the start and after each change of the link, and how often the pacer's timer had to ring.
+//! Each condition and each way to know the rate has a line. The first columns are the mean response time over that of
+//! exact SRPT on the bare link, and the 99th percentile of responses up to 2 KB. Then come the part of the link that
+//! was used while responses waited for leave, and the time of the largest response over that of fair sharing. Next is
+//! the time until the rate stayed within 3 % of the truth, from the start and after each change of the link. The last
+//! column is how often the pacer's timer rang for each response.
 
 use std::process::ExitCode;
 
@@ -66,7 +67,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What a run is made under.
+/// The link, the load and the clients of a run.
 struct Condition {
     name: &'static str,
     /// Times in seconds from which on the link has this rate in Mbit/s.
@@ -252,7 +253,7 @@ impl Condition {
             request.group = (n % groups) as u16;
         }
         let counts = |at: usize| requests[at].at_ns >= self.warm_up_s * S;
-        // The ideal has distances: handshake and request take two round trips to everybody.
+        // The ideal has distances: handshake and request take two round trips to each client.
         let trips = if self.requests_per_connection > 1 { 1.0 } else { 2.0 };
         let distance_ns =
             |it: &Request| trips * self.paths.get(usize::from(it.group)).map_or(0.0, |path| path.rtt_ns as f64);
@@ -333,7 +334,7 @@ impl Condition {
         })
     }
 
-    /// What others leave of the line.
+    /// The part of the line that other traffic leaves.
     fn left(&self) -> Link {
         let Some((mbit, from, until)) = self.other else { return self.line() };
         let all = self.mbit[0].1;
@@ -380,7 +381,7 @@ impl Watched {
     fn followed(&self, condition: &Condition) -> String {
         let mut began_s: Vec<u64> = condition.mbit.iter().map(|&(at_s, _)| at_s).collect();
         began_s.extend(condition.other.into_iter().flat_map(|(_, from, until)| [from, until]));
-        // What the pacer counts as a byte is less than a byte of a wire with more overhead.
+        // The pacer counts fewer bytes than a wire with more overhead carries.
         let truth = (1448.0 + 66.0) / (1448.0 + condition.overhead_bytes as f64);
         let seconds: Vec<String> = (began_s.iter())
             .map(|&began_s| {

@@ -3,8 +3,8 @@
 //! Each gateway is the one of production: [`Admission`](scheduler::admission::Admission) and a
 //! [`Member`](scheduler::lease::Member). The store is a [`Ledger`](scheduler::lease::Ledger). Around them are a site
 //! whose requests take a random time each, messages that take time and get lost, and faults. The requests of a seed are
-//! the same for any number of gateways: [`Setup::run_alone`] gives them to one gateway with the whole window, which is
-//! what several can reach at best.
+//! the same for any number of gateways. [`Setup::run_alone`] gives them to one gateway with the whole window: the best
+//! that several can reach.
 
 mod agenda;
 mod arrivals;

@@ -220,9 +220,9 @@ proptest! {
         }
     }
 
-    /// In turns of `q` bytes, what two requests get while both are present differs by at most two turns (as in
-    /// "Start-Time Fair Queueing: A Scheduling Algorithm for Integrated Services Packet Switching Networks"). So
-    /// each other request costs a request of `s` bytes at most `s + 2q` bytes, and one that is present all the
+    /// In turns of `q` bytes, the bytes that two requests get while both are present differ by at most two turns.
+    /// See "Start-Time Fair Queueing: A Scheduling Algorithm for Integrated Services Packet Switching Networks".
+    /// So each other request costs a request of `s` bytes at most `s + 2q` bytes, and one that is present all the
     /// time at least `s - 2q`. Arrivals may wait for a byte in flight. Even shares that are infinitely fine are
     /// no bound: a request that turns keep a little longer takes a share of the next ones, too.
     #[test]

@@ -1,5 +1,5 @@
-//! Properties of a rate that is found, in the packet model: whatever the link, the distance and the change, the link is
-//! used, and no rate far above it is paced at for long.
+//! Properties of a rate that is found, in the packet model. For several links, distances and changes, the link is used,
+//! and the pacing rate does not stay far above the link's for long.
 
 use scheduler::{
     pace::{Finder, Pace},
@@ -38,7 +38,7 @@ struct Seen {
     sounds: bool,
 }
 
-/// What is seen every few milliseconds while a link of this rate is overloaded a little.
+/// Samples of every few milliseconds while a link of this rate is overloaded a little.
 fn serve(link: &Link, path: ClientPath, known: Option<Rate>, seed: u64) -> Vec<Seen> {
     let finder = match known {
         Some(known) => Finder::with_rate(

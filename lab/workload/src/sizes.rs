@@ -38,8 +38,8 @@ impl HeavyTail {
         max_bytes: 2_000_000.0,
     };
 
-    /// The NASA 1995 trace as described in "Implementation of SRPT Scheduling in Web Servers": mean 19 KB,
-    /// from 50 B to 1.93 MB, half of the bytes in the largest 2.5 % of the requests.
+    /// The NASA 1995 trace as described in "Implementation of SRPT Scheduling in Web Servers". The mean is
+    /// 19 KB, the range 50 B to 1.93 MB. Half of the bytes are in the largest 2.5 % of the requests.
     ///
     /// The paper gives no more, so the other parameters are chosen. The median is that of the trace's 1
     /// August. Its 97.5th percentile, 131 KB, is then met as well (127 KB). Knee and exponent follow from the
@@ -57,8 +57,8 @@ impl HeavyTail {
     ///
     /// # Errors
     ///
-    /// The first violated condition: 1 <= least < median < knee < largest < 10^15 bytes, body share above one
-    /// half and below 1, exponent above 0 and at most 10.
+    /// The first violated condition: 1 <= least < median < knee < largest < 10^15 bytes; body share above one
+    /// half and below 1; exponent above 0 and at most 10.
     pub fn new(
         min_bytes: f64,
         median_bytes: f64,

@@ -1,8 +1,8 @@
 //! SURGE, the Scalable URL Reference Generator: a site's files, their popularity, and its users.
 //!
-//! After "Implementation of a New Scheduling Policy in Web Servers", section 4.4.3 and table 1, and Barford
-//! and Crovella, "Generating Representative Web Workloads for Network and Server Performance Evaluation"
-//! (SIGMETRICS 1998). It combines six laws:
+//! After Barford and Crovella, "Generating Representative Web Workloads for Network and Server Performance
+//! Evaluation" (SIGMETRICS 1998). Also after "Implementation of a New Scheduling Policy in Web Servers",
+//! section 4.4.3 and table 1. SURGE combines six laws:
 //!
 //! 1. sizes of the files on the server: lognormal body, Pareto tail;
 //! 2. popularity: Zipf's law;

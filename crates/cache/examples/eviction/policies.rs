@@ -1,5 +1,5 @@
-//! What a cache gives up when it is full: policies compared by what they save. Pure; the policy of the server is that of the
-//! library.
+//! Eviction policies of a cache, compared by the requests, bytes and service times that they save. Pure; the policy of
+//! the server is that of the library.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -16,7 +16,7 @@ pub struct Wanted {
     pub service_us: u64,
 }
 
-/// What decides which object goes.
+/// The rule by which a full cache chooses the object to evict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// The one that was used least lately.
@@ -55,7 +55,7 @@ pub struct Saved {
     pub service: f64,
 }
 
-/// What a cache of this size saves of these requests. The first tenth fills it and does not count.
+/// The savings of a cache of this size for these requests. The first tenth fills it and does not count.
 pub fn saved(policy: Policy, capacity_bytes: u64, requests: &[Wanted]) -> Saved {
     let mut cache: Box<dyn Cache> = match policy {
         Policy::Lru => Box::new(Lru::default()),
@@ -73,7 +73,7 @@ pub fn saved(policy: Policy, capacity_bytes: u64, requests: &[Wanted]) -> Saved 
                 }
             }
         }
-        // What would fill a large part of the cache is not stored, as in the server.
+        // An object that would fill a large part of the cache is not stored, as in the server.
         if !is_hit && wanted.bytes <= capacity_bytes / 16 {
             cache.insert(*wanted);
             while cache.bytes() > capacity_bytes {
@@ -176,7 +176,7 @@ struct S3Fifo {
     objects: HashMap<u64, (u64, u8, bool)>,
     small: VecDeque<u64>,
     main: VecDeque<u64>,
-    /// What left the small queue lately: as many as the main queue has.
+    /// Objects that were evicted from the small queue lately: at most as many as the main queue has, or 16.
     ghosts: VecDeque<u64>,
     is_ghost: HashMap<u64, usize>,
     small_bytes: u64,

@@ -10,7 +10,7 @@ use workload::trace::Format;
 use super::installed::Installed;
 use crate::values;
 
-/// What can stand in place of a log.
+/// Options that can take the place of a log.
 const SOURCES: [&str; 4] = ["nginx", "apache", "caddy", "admin"];
 
 /// The log and the uplink.

@@ -139,8 +139,8 @@ fn visit(folder: &Path, depth: usize, read: &mut impl FnMut(&str)) {
     }
 }
 
-/// A log and its rotated ones (`access.log.1`, `access.log.2.gz`, `access-2026-01-01.log.gz`) with their bytes, without empty
-/// ones.
+/// A log and its rotated ones (`access.log.1`, `access.log.2.gz`, `access-2026-01-01.log.gz`) with their bytes, without
+/// empty ones.
 fn family(base: &Path) -> io::Result<Vec<(PathBuf, u64)>> {
     let (Some(folder), Some(name)) = (base.parent(), base.file_name().and_then(|name| name.to_str())) else {
         return Ok(Vec::new());

@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Most bytes of an answer: those of all responses that a server keeps, and some.
 const MOST_BYTES: usize = 16 << 20;
 
-/// What a server tells.
-pub struct Live {
+/// The report of a running server.
+pub struct ServerReport {
     /// Its last responses, as a table that is read like a log.
     pub responses: Bytes,
     /// The rate of its uplink, in bits per second.
@@ -25,7 +25,7 @@ pub struct Live {
 }
 
 /// Asks the server with this admin address.
-pub fn fetch(url: &str, token: Option<&Path>) -> Result<Live, Failure> {
+pub fn fetch(url: &str, token: Option<&Path>) -> Result<ServerReport, Failure> {
     let address = address(url)?;
     let token = token.map(read_token).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -40,7 +40,7 @@ pub fn fetch(url: &str, token: Option<&Path>) -> Result<Live, Failure> {
             )));
         }
         let rate = live["uplink"]["rate_bits_per_second"].as_u64();
-        Ok(Live { responses: get("/api/responses").await?, rate })
+        Ok(ServerReport { responses: get("/api/responses").await?, rate })
     })
 }
 

@@ -169,7 +169,7 @@ fn unreadable(path: &Path, span: Option<Range<usize>>, error: &std::io::Error) -
     }
 }
 
-/// What to do about a path that leads nowhere.
+/// The help for a path that leads nowhere.
 fn missing(path: &Path, from_file: bool, help: &str) -> String {
     let mut parts = path.components().map(|part| part.as_os_str().as_encoded_bytes());
     match from_file {

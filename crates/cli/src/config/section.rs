@@ -4,7 +4,7 @@
 pub struct Section {
     /// The name of its type.
     pub name: &'static str,
-    /// What an operator calls it.
+    /// Its name in messages to an operator.
     pub called: &'static str,
     /// The names of its settings in Rust, with their types.
     pub settings: &'static [(&'static str, &'static str)],

@@ -19,7 +19,7 @@ const SOON_S: i64 = 14 * 24 * 60 * 60;
 /// The extension by which a certificate demands a stapled OCSP response (RFC 7633).
 const TLS_FEATURE: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 1, 24];
 
-/// What there is to say about the certificate of a server, which is the first of the chain in `files`.
+/// Warnings about the certificate of a server, which is the first of the chain in `files`.
 pub(super) fn warnings(
     certificate: &CertificateDer<'_>,
     files: &CertificateFiles,
@@ -68,7 +68,7 @@ mod tests {
 
     const DAY_S: u64 = 24 * 60 * 60;
 
-    /// What is said `day` days after a certificate began that is valid for `days`.
+    /// The warnings about a certificate that is valid for `days`, `day` days after its begin.
     fn said(days: u64, day: f64, staples: bool) -> String {
         let begin = UNIX_EPOCH + Duration::from_secs(20_000 * DAY_S);
         let mut params = rcgen::CertificateParams::new(vec!["a".to_owned()]).unwrap();

@@ -806,7 +806,7 @@ fn applications_behind_uwsgi_are_routes() {
     has(&text, &["uwsgi.address = \"unix:/run/shop.sock\"", "uwsgi.environment = { UWSGI_SCRIPT = \"shop\" }"]);
     assert!(left.iter().any(|left| left.contains("no variables")), "{left:#?}");
     assert!(left.iter().any(|left| left.contains("without TLS")), "{left:#?}");
-    // What an application would answer is closed, not answered by another.
+    // A location whose application has no counterpart is closed, not answered by another route.
     has(&text, &["path = \"/tls/\"\nrespond = 403"]);
     assert_eq!(config.sites[0].routes.len(), 4);
 }

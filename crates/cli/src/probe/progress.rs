@@ -54,7 +54,7 @@ impl Progress {
         Self { to, later_s: Cell::new(0.0), ends: Arc::default() }
     }
 
-    /// What follows the present search takes so many seconds at most.
+    /// The steps after the present search take so many seconds at most.
     pub fn later(&self, seconds: f64) {
         self.later_s.set(seconds);
     }

@@ -108,8 +108,8 @@ pub fn knee_s(settings: Settings) -> f64 {
     (KNEE_NUMBERS * REPEATS) as f64 * settings.seconds
 }
 
-/// How long a search takes at most from here on, in seconds. The search is played to its end with sites of any capacity; one
-/// that never measures the same twice may take longer.
+/// How long a search takes at most from here on, in seconds. The search is played to its end with sites of any
+/// capacity; one that never measures the same twice may take longer.
 fn at_most_s(probing: &Probing, settings: Settings) -> f64 {
     let play = |capacity: u32| {
         let (mut probing, mut seconds) = (probing.clone(), 0.0);

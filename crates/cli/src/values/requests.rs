@@ -12,7 +12,7 @@ pub fn hsts(text: &str) -> Result<Option<HeaderValue>, String> {
         "off" | "false" => return Ok(None),
         "on" | "true" => "max-age=31536000".to_owned(),
         "subdomains" => "max-age=31536000; includeSubDomains".to_owned(),
-        // What the browsers' list asks for (hstspreload.org).
+        // The value that the browsers' preload list asks for (hstspreload.org).
         "preload" => "max-age=63072000; includeSubDomains; preload".to_owned(),
         // Zero has browsers forget it.
         time => match duration_or_zero(time) {

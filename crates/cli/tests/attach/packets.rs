@@ -192,8 +192,8 @@ fn no_connection_is_reordered() {
     let _nginx = Nginx::start(&bed.server, &sizes);
     drop(connect(&bed.client, "10.9.0.1:80"));
     bed.does(&["attach", DEVICE, "--rate", "20mbit", "--ports", "80"]);
-    // BBR would fill the band of a response that starves. A response may starve for longer than TCP's usual time-out, and is sent
-    // again then, which the server's TCP may take for reordering.
+    // BBR would fill the band of a response that starves. A response may starve for longer than TCP's usual time-out,
+    // and is sent again then, which the server's TCP may take for reordering.
     for line in
         ["route change 10.9.0.0/24 dev va src 10.9.0.1", "-6 route replace fd09::/64 dev va proto kernel metric 256"]
     {
@@ -219,7 +219,7 @@ fn no_connection_is_reordered() {
     let queue = bed.shows_verdict("queue-is-here");
     assert!(clients.into_iter().all(Process::wait), "a response did not come whole");
     let after = [&bed.server, &bed.client].map(|namespace| tcp_counters(namespace));
-    // What is lost or out of order leads to these counters.
+    // Packets that are lost or out of order lead to these counters.
     for (side, name) in [
         (0, "TCPFastRetrans"),
         (0, "TCPSACKReorder"),

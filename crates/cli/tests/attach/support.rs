@@ -129,8 +129,9 @@ pub fn get(stream: &mut TcpStream, paths: &[&str]) -> Vec<Vec<u8>> {
     bodies
 }
 
-/// Has this thread, and what it starts from now on, run on one processor. A pair of devices in memory has a queue of arrived
-/// packets for each processor, so packets that two processors send may overtake each other there, whatever their order.
+/// Has this thread, and what it starts from now on, run on one processor. A pair of devices in memory has a queue of
+/// arrived packets for each processor, so packets that two processors send may overtake each other there, whatever
+/// their order.
 pub fn stay_on_one_processor() {
     let allowed = sched_getaffinity(None).unwrap();
     let first = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu)).unwrap();

@@ -153,7 +153,7 @@ acme = true
         Serpent::start(&["serve", "--config", path.to_str().unwrap(), "--log", "info"])
     }
 
-    /// What the admin address says of the site.
+    /// The status of the site's certificate at the admin address.
     fn status(&self, site: usize) -> Value {
         let text = curl(&[&format!("http://127.0.0.1:{}/api/certificates", self.admin)]).unwrap();
         serde_json::from_str::<Value>(&text).unwrap()["certificates"][site].clone()

@@ -51,7 +51,7 @@ fn beyond_its_rate_a_client_gets_429_and_is_told_when_to_come_again() {
     assert_eq!(status(&from("2001:db8::3", "/hello.txt")), "429");
     assert_eq!(status(&from("2001:db8:0:1::3", "/hello.txt")), "200");
 
-    // What is counted together may be anything that requests have in common.
+    // Requests may be counted together by anything that they have in common.
     assert_eq!(status(&from("192.0.2.1", "/all")), "200");
     assert_eq!(status(&from("192.0.2.2", "/all")), "429");
     for (path, client, tenant, expected) in [

@@ -23,9 +23,9 @@ const LAST_CUTOFF: usize = 100_000;
 const SECOND_CUTOFF: usize = 10_000;
 /// With less left it has the first rank.
 const FIRST_CUTOFF: usize = 1_000;
-/// Most that goes before a small response on the connection of a large one, and with it: the credit of a connection
-/// (16 KiB) and the chunk that exceeds it, the write in which the small response ends, and, if the machine is busy, what the
-/// framing has in its buffer and the frame behind that.
+/// Most bytes that go before a small response on the connection of a large one, and with it. They are the credit of a
+/// connection (16 KiB), the chunk that exceeds it, and the write in which the small response ends. If the machine is
+/// busy, the bytes in the framing's buffer and the frame behind them are added.
 const FRAMED: usize = (16 + 16 + 16 + 16 + 16) << 10;
 /// One of the first rank.
 const SMALL: usize = 300;

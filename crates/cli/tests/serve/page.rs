@@ -47,7 +47,7 @@ fn live(admin: SocketAddr, after: &str) -> Value {
     serde_json::from_str(&curl(&[&format!("http://{admin}/api/live{after}")]).unwrap()).unwrap()
 }
 
-/// What is told once small and large responses are among the points, and so is all that is asked for.
+/// The live data, once small and large responses are among its points and `is_enough` holds.
 fn told_when(admin: SocketAddr, is_enough: impl Fn(&Value) -> bool) -> Value {
     let begun = Instant::now();
     loop {
@@ -216,7 +216,7 @@ fn a_form_shows_a_change_makes_it_and_takes_it_back() {
     browser.wait_for(can_apply);
     assert_eq!(browser.run("return document.querySelector('#proposed').innerText"), "Weight\t1\t7");
     assert_eq!(weight(), Some(1), "a preview changes nothing");
-    // What is applied is what was shown.
+    // The change that is applied is the one that was shown.
     browser.enter("#field-0", "8");
     browser.wait_for("document.querySelector('#apply').hidden");
     browser.enter("#field-0", "7");

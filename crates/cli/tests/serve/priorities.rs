@@ -42,7 +42,7 @@ fn start(folder: &TempDir, more: &str) -> Serpent {
 
 const PACED: &str = "[uplink]\nrate = \"8mbit\"";
 
-/// What a client got, in order: paths and bytes.
+/// The data that a client got, in order: paths and bytes.
 type Got = Arc<Mutex<Vec<(String, usize)>>>;
 
 /// Asks for paths on one HTTP/2 connection, each with a `Priority` field or none, with windows that hold back nothing.
@@ -113,10 +113,10 @@ fn the_urgent_responses_of_a_connection_go_first_and_the_order_breaks_ties() {
         ([("/large", "u=1"), ("/small", "")], ["/large", "/small"]),
         ([("/large", ""), ("/small", "u=4")], ["/large", "/small"]),
         ([("/large", "i, u=2"), ("/small", "u=5, i")], ["/large", "/small"]),
-        // What is no valid field says nothing.
+        // A field that is not valid has no effect.
         ([("/large", "u=-1"), ("/small", "u=8")], ["/small", "/large"]),
         ([("/large", "u=1;,"), ("/small", "")], ["/small", "/large"]),
-        // What the origin says overrides it: here the rules of a route.
+        // `Priority` of the response overrides that of the request: here a route sets it.
         ([("/late/large", "u=0"), ("/small", "u=6")], ["/small", "/late/large"]),
         ([("/late/small", "u=0"), ("/large", "u=6")], ["/large", "/late/small"]),
     ] {
@@ -298,7 +298,7 @@ fn a_client_may_say_how_urgent_a_response_is_before_it_asks_and_while_it_is_sent
     client.ask(9, "/large");
     client.ask(11, "/also-large");
     assert_eq!(client.ends(2, |client| client.update(11, "u=1")), [11, 9], "said while it is sent");
-    // What the origin says overrides it.
+    // `Priority` of the response overrides the client's frame.
     client.ask(13, "/late/large");
     client.ask(15, "/small");
     assert_eq!(client.ends(2, |client| client.update(13, "u=0")), [15, 13]);

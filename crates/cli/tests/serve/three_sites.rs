@@ -27,7 +27,7 @@ const USERS: &str = "bea:$2y$04$4gsMHaPbnPkk0iw7NgkkUehgNIJEVOHnzxpLLWX3LSoD9A3l
 const KEYS: &str = "gold dd56de4137951d9c92681b03416ec15f886b4482a27e3a517d32f085244cbe5d\n\
                     plain 78cde64c3e47f2cbfd9da721f54aacde33779916683c79de86962898feefac21\n";
 
-/// What the guide has in a language for one of the sites.
+/// The code block in a language that the guide has for one of the sites.
 fn documented(language: &str, site: usize) -> String {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/three-sites.md");
     let guide = fs::read_to_string(guide).unwrap();
@@ -169,7 +169,7 @@ impl Bed {
         }
     }
 
-    /// What `serpent import` makes of nginx's file is sound, and the guide names what is left out.
+    /// Checks that `serpent import` turns nginx's file into a sound one, and names on standard error what is left out.
     fn imported(&self, left_out: &[&str]) {
         let text = format!("http {{\n{}\n}}\n", documented("nginx", self.site));
         let (file, ours) = (self.path("import.conf"), self.path("imported.toml"));
@@ -696,7 +696,7 @@ fn the_api_of_the_guide() {
     }
     for server in &servers {
         let upgrade = ["--http1.1", "-H", gold, "-H", "connection: Upgrade", "-H", "upgrade: websocket"];
-        // What comes behind an upgrade, curl writes out at its end only. It tells of the head at once.
+        // curl writes out the data behind an upgrade at its end only. It tells of the head at once.
         let mut curl = server.curl(&[&["-v"], &upgrade[..]].concat(), "/v1/ws").stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(curl.stderr.take().unwrap()).lines().map(Result::unwrap);
         let status = said.find(|line| line.starts_with("< HTTP/")).expect("an answer");

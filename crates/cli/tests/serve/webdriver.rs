@@ -76,7 +76,7 @@ impl Browser {
         self.call("POST", "/url", &json!({ "url": url }));
     }
 
-    /// What a script returns.
+    /// Runs a script in the page, and returns its result.
     pub fn run(&self, script: &str) -> Value {
         self.call("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
     }

@@ -19,7 +19,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Membership {
     member: Member,
-    /// An ask that nobody has fetched yet.
+    /// An ask that was not fetched yet.
     due: Option<LeaseAsk>,
     /// By cell.
     names: Vec<CellNames>,
@@ -131,7 +131,7 @@ impl Membership {
     }
 }
 
-/// What other gateways say of a resource: of its one cell, or of those of its classes.
+/// The requests for a resource at other gateways: those of its one cell, or the sum over the cells of its classes.
 fn others(cells: &[(Cell, CellSettings)], reply: &Reply, resource: machine::ResourceId) -> Others {
     let mut all = Others::default();
     for ((cell, _), grant) in cells.iter().zip(&reply.cells) {

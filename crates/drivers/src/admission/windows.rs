@@ -132,7 +132,7 @@ impl Windows {
         self.control.is_some() && !self.led
     }
 
-    /// What the site does for other gateways.
+    /// Takes the requests of other gateways at a resource.
     pub fn handle_others(&mut self, now: Instant, resource: ResourceId, others: &Others) {
         let Some(load) = self.others.get_mut(resource.index()) else { return };
         *load = Load { running: others.running, waiting: others.waiting > 0 };

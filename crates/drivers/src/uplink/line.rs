@@ -15,7 +15,7 @@ use crate::lease::{CellNames, LeaseAsk};
 pub struct LineStats {
     /// The rate of the whole line, in bits per second of wire bytes.
     pub whole_bits_per_second: u64,
-    /// What this gateway may send of it.
+    /// The part of that rate at which this gateway may send.
     pub rate_bits_per_second: u64,
     /// How many gateways send through it, as far as it is known.
     pub gateways: u32,

@@ -23,7 +23,7 @@ pub use self::{
     enforcement::Enforcement,
     error::UplinkError,
     line::LineStats,
-    teller::{Measure, TellError, Teller, Told},
+    teller::{Measure, ResponseRank, TellError, Teller},
 };
 use crate::{
     alarm::Alarm,

@@ -1,4 +1,4 @@
-//! What decides the rate of the pacer, by the configuration.
+//! The source of the pacer's rate, by the configuration.
 
 use scheduler::{
     Instant, Rate,

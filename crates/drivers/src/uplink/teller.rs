@@ -1,10 +1,10 @@
 //! The words of the server to the classifier of `serpent attach`, which keeps the order in kernel mode.
 
 #[cfg(target_os = "linux")]
-pub use attach::{Measure, TellError, Teller, Told};
+pub use attach::{Measure, ResponseRank, TellError, Teller};
 
 #[cfg(not(target_os = "linux"))]
-pub use self::elsewhere::{Measure, TellError, Teller, Told};
+pub use self::elsewhere::{Measure, ResponseRank, TellError, Teller};
 
 /// Other systems have no such classifier.
 #[cfg(not(target_os = "linux"))]
@@ -19,7 +19,7 @@ mod elsewhere {
     #[derive(Debug)]
     pub struct TellError;
 
-    /// What a response is ranked by.
+    /// The measure by which a response is ranked.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Measure {
         /// So many bytes are left.
@@ -28,10 +28,10 @@ mod elsewhere {
         Sent(u64),
     }
 
-    /// The response that a connection sends from a place on.
+    /// The rank of the response that a connection sends from an offset on.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Told {
-        /// How the response is ranked.
+    pub struct ResponseRank {
+        /// The bytes by which it is ranked.
         pub measure: Measure,
         /// Bytes that the connection has sent before.
         pub offset: u64,
@@ -50,7 +50,7 @@ mod elsewhere {
         }
 
         /// Never called.
-        pub fn tell<S>(&self, _: S, _: &[Told]) -> io::Result<()> {
+        pub fn tell<S>(&self, _: S, _: &[ResponseRank]) -> io::Result<()> {
             match *self {}
         }
     }

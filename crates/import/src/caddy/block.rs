@@ -274,7 +274,7 @@ impl Translation {
             [what, prefix] if what == "strip_prefix" => {
                 let prefix = format!("/{}", prefix.trim_matches('/'));
                 for path in paths {
-                    // What does not begin with it stays as it is.
+                    // A path that does not begin with the prefix stays as it is.
                     let path = if path == Pattern::All { Pattern::Prefix(prefix.clone()) } else { path };
                     modified.strips.push((path, prefix.clone()));
                 }

@@ -100,7 +100,7 @@ impl Pattern {
         outer.covers(&whole).then_some(whole)
     }
 
-    /// What takes the place of this prefix where `stripped` is taken away and `added` put in front; `None`: nothing does.
+    /// The prefix in place of this one where `stripped` is taken away and `added` put in front; `None`: it stays.
     pub fn replaced(&self, stripped: &str, added: &str) -> Result<Option<String>, ()> {
         if stripped.is_empty() && added.is_empty() {
             return Ok(None);
@@ -114,7 +114,7 @@ impl Pattern {
         Ok(Some(format!("{added}{}", if rest.is_empty() { "/" } else { rest })))
     }
 
-    /// What takes the place of a prefix below this one, in TOML, where `replaced` takes the place of this one.
+    /// The prefix in place of one below this one, where `replaced`, in TOML, takes the place of this one.
     pub fn replaced_below(&self, replaced: &str, below: &Self) -> Option<String> {
         let outer = match self {
             Self::All => "/",

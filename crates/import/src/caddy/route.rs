@@ -59,7 +59,7 @@ impl Route {
     pub fn section(&self) -> Section {
         let mut settings = self.pattern.settings();
         settings.extend(&self.settings);
-        // What never reaches an origin has no request to change.
+        // A request that never reaches an origin has no fields to change.
         if self.settings.has("upstream") || self.settings.has("files") {
             self.request.write("request-headers", &mut settings);
         }
@@ -105,7 +105,7 @@ impl<'a> Addition<'a> {
 impl Translation {
     /// Adds to the routes that have the paths; where one has more, it gets a route of its own in front of it.
     pub fn add(&mut self, additions: &[Addition<'_>], routes: &mut Vec<Route>) {
-        // What is for all paths comes last, so that it is part of the routes that the others make.
+        // Additions for all paths come last, so that they also reach the routes that the others make.
         let (for_all, for_some): (Vec<_>, Vec<_>) =
             additions.iter().partition(|addition| addition.paths.contains(&Pattern::All));
         for addition in for_some.into_iter().chain(for_all) {
@@ -126,7 +126,7 @@ impl Translation {
         let (mut found, mut is_covered) = (false, false);
         for route in routes.iter_mut() {
             let is_part = path.covers(&route.pattern);
-            // Its paths may be among them. What is too much is refused rather than too little.
+            // The route's paths may be among them. Too much is refused rather than too little.
             let may_be_part = refuses && matches!(route.pattern, Pattern::Expression(_));
             if is_part || may_be_part {
                 addition.add_to(route);

@@ -8,7 +8,7 @@ use crate::{
     syntax::{Directive, Files},
 };
 
-/// What a test asks for.
+/// The property of a request that a test looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Subject {
     Host,
@@ -231,8 +231,8 @@ pub(super) fn single(fetch: &str, value: &str, files: &dyn Files) -> Result<Vec<
     Ok(positive(&test(&[&fetch.to_owned(), &"--".to_owned(), &value.to_owned()], files)?))
 }
 
-/// The requests that a line is about, by the words behind its action: nothing, `if ...` or `unless ...`. They are several where
-/// one of several is enough. An error is the reason why there is no word for them.
+/// The requests that a line is about, by the words behind its action: nothing, `if ...` or `unless ...`. They are
+/// several where one of several is enough. An error is the reason why there is no word for them.
 pub(super) fn condition(words: &[String], acls: &Acls<'_>) -> Result<Vec<When>, String> {
     let (is_unless, words) = match words.split_first() {
         None => return Ok(vec![When::default()]),

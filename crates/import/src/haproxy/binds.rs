@@ -8,7 +8,7 @@ use super::{
 };
 use crate::draft::list;
 
-/// What a frontend listens on.
+/// The addresses that a frontend listens on, and its settings for TLS.
 #[derive(Default)]
 pub(super) struct Binds {
     /// Each with its port, and whether it speaks TLS.

@@ -1,7 +1,8 @@
 //! Several frontends as the sites of one server.
 //!
-//! A site is chosen by host name, not by address. So frontends are joined where the name alone says which one is meant: they
-//! listen on the same hosts' addresses, and no name has two meanings. The others are named, and each can be translated alone.
+//! A site is chosen by host name, not by address. So frontends are joined where the name alone says which one is meant:
+//! they listen on the same hosts' addresses, and no name has two meanings. The others are named, and each can be
+//! translated alone.
 
 use super::{
     binds::{Binds, listen},
@@ -33,7 +34,7 @@ impl<'a> Translation<'a> {
                 fronts.push(Front { proxy: *proxy, binds, lines });
             }
         }
-        // What is said with TLS counts more than what is said without it.
+        // Frontends with TLS come first: they count more than those without.
         fronts.sort_by_key(|front| !front.binds.addresses.iter().any(|(_, tls)| *tls));
         let mut sites: Vec<Site> = Vec::new();
         let hosts = fronts.first().map(|front| front.binds.hosts());

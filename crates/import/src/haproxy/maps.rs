@@ -9,7 +9,7 @@ use crate::syntax::Files;
 /// A text such as `%[req.hdr(host),lower,map_dom(/etc/haproxy/hosts.map,web)]`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Map<'a> {
-    /// What is looked up, as it is written.
+    /// The sample that is looked up in the map, as it is written.
     fetch: &'a str,
     ignores_case: bool,
     /// How it is compared: `str`, `beg`, `end`, `dom` and others.
@@ -18,7 +18,7 @@ pub(super) struct Map<'a> {
     default: Option<&'a str>,
 }
 
-/// What an entry is about, and its value.
+/// The requests that each entry is about, and its value.
 type Entries = Vec<(When, String)>;
 
 impl<'a> Map<'a> {

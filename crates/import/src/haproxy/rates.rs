@@ -17,7 +17,7 @@ use crate::{
 pub(super) struct Limit {
     rate: String,
     burst: i64,
-    /// What counts together; empty: the requests of a client.
+    /// The keys by which requests are counted together; empty: by client.
     by: Vec<String>,
 }
 
@@ -103,7 +103,7 @@ impl<'a> Translation<'a> {
         Ok((whens, Limit { rate, burst: test.most, by }))
     }
 
-    /// What the counter of a test counts together, and for which requests.
+    /// The keys by which the counter of a test counts, the requests that it counts, and its table.
     fn tracking(
         &self,
         test: &Test<'_>,
@@ -141,7 +141,7 @@ impl<'a> Translation<'a> {
         found.ok_or_else(|| "no `track-sc` line says what is counted".to_owned())
     }
 
-    /// What a stick table stores of this name.
+    /// The entry of this name in the `store` list of a stick table, such as `http_req_rate(10s)`.
     fn stored(&self, test: &Test<'_>, tracked: &Tracked<'_>, proxy: &Proxy<'a>, name: &str) -> Option<&'a str> {
         let section = test.table.or(tracked.table).unwrap_or(proxy.name());
         let own = proxy.section.inner().iter().filter(|line| line.name == "stick-table" && section == proxy.name());

@@ -13,7 +13,7 @@ use crate::{
     syntax::Directive,
 };
 
-/// What a line does.
+/// The effect of a line on its requests.
 pub(super) enum Action<'a> {
     /// An answer at once: the settings of its route.
     Answer(Settings),
@@ -151,7 +151,8 @@ impl<'a> Translation<'a> {
         Ok(lines)
     }
 
-    /// The lines of a redirect whose target is in a map, if it is one: `location %[path,map(FILE)] if { path,map(FILE) -m found }`.
+    /// The lines of a redirect whose target is in a map, if it is one: `location %[path,map(FILE)] if { path,map(FILE)
+    /// -m found }`.
     fn redirects_of(
         &self,
         line: &'a Directive,

@@ -1,4 +1,4 @@
-//! What is known while a file of HAProxy is translated.
+//! The state while a file of HAProxy is translated.
 
 use super::values;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     syntax::{Directive, Files},
 };
 
-/// What Serpent does by itself, or what its own structure makes needless.
+/// Keywords without a setting: Serpent does this by itself, or its own structure makes it needless.
 const NEEDLESS: &[&str] = &[
     "chroot",
     "ca-base",
@@ -99,7 +99,7 @@ pub(super) fn reason(name: &str) -> &'static str {
     }
 }
 
-/// What is known while the file is translated.
+/// The state while the file is translated.
 pub(super) struct Translation<'a> {
     /// Where relative names of certificates and of authorities start.
     pub crt_base: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! Who may have what: addresses, passwords, certificates, limits.
+//! Access control: addresses, passwords, certificates, limits.
 
 use std::net::IpAddr;
 
@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl<'a> Translation<'a> {
-    /// `allow`, `deny`, `auth_basic`, `auth_request`, `ssl_verify_client`, `limit_req`, `limit_conn` of a site or of a route; a route
-    /// that has none takes those of its site. The file of users may stand further out (`all`).
+    /// `allow`, `deny`, `auth_basic`, `auth_request`, `ssl_verify_client`, `limit_req`, `limit_conn` of a site or of a
+    /// route; a route that has none takes those of its site. The file of users may stand further out (`all`).
     pub(super) fn access(&mut self, levels: &[&'a [Directive]], all: &[&'a [Directive]], settings: &mut Settings) {
         let addresses = self.addresses(levels);
         let mut required: Vec<(&str, Value)> = Vec::new();
@@ -213,7 +213,7 @@ fn covers(net: &str, other: &str) -> bool {
     kind == other_kind && bits <= other_bits && (bits == 0 || differ >> (128 - bits) == 0)
 }
 
-/// What a zone counts together, as `limit.by` has it. An error is the reason why it has no counterpart.
+/// The keys by which a zone counts, as `limit.by` has them. An error is the reason why they have no counterpart.
 pub(super) fn counted_by(key: &str) -> Result<Vec<String>, String> {
     let mut by = Vec::new();
     let [before, names @ ..] = &key.split('$').collect::<Vec<_>>()[..] else { return Ok(by) };

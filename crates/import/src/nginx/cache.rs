@@ -21,7 +21,7 @@ const USUAL_KEYS: &[&str] = &[
     "$scheme://$host$request_uri",
 ];
 
-/// What keeps requests out of the cache that Serpent keeps out as well, or answers anew.
+/// Conditions of nginx that keep requests out of the cache. Serpent keeps these out as well, or answers them anew.
 const HARMLESS: &[&str] =
     &["$http_upgrade", "$http_authorization", "$http_pragma", "$http_cache_control", "$http_range", "0", ""];
 

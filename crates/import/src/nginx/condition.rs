@@ -8,7 +8,7 @@ use crate::{
     syntax::Directive,
 };
 
-/// What a variable says of a request.
+/// The property of a request that a variable holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Subject {
     Method,

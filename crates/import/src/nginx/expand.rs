@@ -1,4 +1,5 @@
-//! `proxy_pass http://$backend`: a location for each entry of the `map` that gives the server, or the server that `set` gives.
+//! `proxy_pass http://$backend`: a location for each entry of the `map` that gives the server, or the server that `set`
+//! gives.
 
 use super::{condition::entries, missing::with_try_files};
 use crate::syntax::Directive;
@@ -31,8 +32,8 @@ fn asks(block: &[Directive], path: Option<&String>) -> bool {
     block.iter().any(|it| it.name == "auth_request" && it.args.first() == path || asks(it.inner(), path))
 }
 
-/// The directives of a block in a server: `set` of the block itself or of the server gives a variable its value. `is_asked`: it is
-/// the location that `auth_request` asks, with one path for all requests.
+/// The directives of a block in a server: `set` of the block itself or of the server gives a variable its value.
+/// `is_asked`: it is the location that `auth_request` asks, with one path for all requests.
 fn with_constants(block: &[Directive], server: &[Directive], is_asked: bool) -> Vec<Directive> {
     let one = |directive: &Directive| {
         let mut directive = directive.clone();
@@ -55,7 +56,8 @@ fn with_constants(block: &[Directive], server: &[Directive], is_asked: bool) -> 
     block.iter().map(one).collect()
 }
 
-/// An address with the values of its variables; `None`: one has no fixed value, or the path behind the address would be another.
+/// An address with the values of its variables; `None`: one has no fixed value, or the path behind the address would be
+/// another.
 fn with_values(written: &str, block: &[Directive], server: &[Directive], is_asked: bool) -> Option<String> {
     // With a variable the path behind a server is the whole path, and not what takes the place of a prefix.
     let bare = written.strip_suffix("$request_uri").unwrap_or(written);

@@ -18,7 +18,7 @@ pub(super) fn starts_with(path: &str) -> String {
     format!("^{}", regex::escape(path))
 }
 
-/// What takes the place of a prefix, if a `rewrite` changes that alone.
+/// The prefix that a `rewrite` puts in place of this one, if it changes that alone.
 pub(super) fn replaced_prefix(prefix: &str, expression: &str, to: &str) -> Option<String> {
     let base = prefix.trim_end_matches('/');
     let before = to.strip_suffix("$1").filter(|before| !values::has_variable(before))?;
@@ -55,7 +55,7 @@ pub(super) fn replaced_prefix(prefix: &str, expression: &str, to: &str) -> Optio
 pub(super) fn whole_address(expression: &str, target: &str) -> Result<String, String> {
     // A path begins with a slash, and an address that begins with two of them is of another host.
     let is_begin = ["^(/", "^(.*", "^(.+"].iter().any(|begin| expression.starts_with(begin));
-    // A part may be empty. What stands behind it then must not make the name of the host longer.
+    // A part may be empty. The text behind it then must not make the name of the host longer.
     let ends_host = |rest: &str| rest.is_empty() || rest.starts_with(['/', '?']) || rest.starts_with("{query}");
     let has_slash = expression.strip_prefix("^(.*/)").is_some_and(|rest| !rest.starts_with(['?', '*', '{']));
     match target.strip_prefix("{1}").filter(|rest| is_begin && (has_slash || ends_host(rest))) {
@@ -148,7 +148,8 @@ pub(super) fn without_looking_around(expression: &str) -> Option<String> {
     (wider != expression).then_some(wider)
 }
 
-/// An expression that begins with `^`, plain letters, and what must not follow (`(?!…)`): without that, and what it leaves out.
+/// An expression that begins with `^`, plain letters, and what must not follow (`(?!…)`): without that, and what it
+/// leaves out.
 pub(super) fn without_look_ahead(expression: &str) -> Option<(String, String)> {
     let (before, behind) = expression.split_once("(?!")?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '-' | '\\');

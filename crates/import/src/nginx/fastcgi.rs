@@ -109,7 +109,7 @@ impl<'a> Translation<'a> {
         if one_in_force(levels, "fastcgi_keep_conn").is_some_and(|keep| keep.arg(0) == "on") {
             table.push(("keep-connections", 4.into()));
         }
-        // What holds for the location alone; the server's is about files.
+        // Only the location's own `try_files` is looked at; the server's is about files.
         for tried in levels.last().into_iter().flat_map(|level| level.iter()).filter(|one| one.name == "try_files") {
             if tried.args.iter().any(|arg| !matches!(arg.as_str(), "$uri" | "$fastcgi_script_name" | "=404")) {
                 self.leave(tried, "a script that does not exist gets 404");
@@ -192,8 +192,8 @@ impl<'a> Translation<'a> {
         remote_root.is_some()
     }
 
-    /// What `try_files` names after the path itself: another file, or, if that is a script or has a query, the route of
-    /// another path.
+    /// Translates the targets of `try_files` after the path itself. A script or a named location becomes the route of
+    /// another path, any other target another file.
     pub(super) fn instead_of_files(&mut self, levels: &[&'a [Directive]], settings: &mut Settings) {
         let (mut files, mut fallback): (Vec<String>, Option<String>) = (Vec::new(), None);
         // No block takes it from the blocks around it.
@@ -226,7 +226,7 @@ impl<'a> Translation<'a> {
                     Some((path, query)) => (path.to_owned(), Some(query.to_owned())),
                     None => (whole.replace("$is_args$args", "").replace("$is_args$query_string", ""), None),
                 };
-                // What stands behind the script is for the script.
+                // The query behind a script is for the script.
                 let is_script = path.ends_with(".php") || path.contains(".php/") || path.contains(".php$");
                 let target =
                     query.as_ref().filter(|_| is_script).map_or(path.clone(), |query| format!("{path}?{query}"));

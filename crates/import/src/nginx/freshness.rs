@@ -61,7 +61,7 @@ impl<'a> Translation<'a> {
         if !is_own && words.is_empty() {
             return false;
         }
-        // What a site does not say need not be taken back.
+        // `off` is needed only where a block around this one sets `expires`.
         if !(is_off && one_in_force(&levels[..levels.len() - own.len()], "expires").is_none()) {
             settings.set("expires", value);
         }

@@ -2,7 +2,7 @@
 
 use crate::syntax::Directive;
 
-/// What refuses requests in a block, `return` with an error included.
+/// The first directive in a block that may refuse requests, a `return` with an error included.
 pub(super) fn guard_in(block: &[Directive]) -> Option<&Directive> {
     block.iter().find(|inner| is_guard(inner) || refuses(inner))
 }

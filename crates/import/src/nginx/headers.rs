@@ -60,8 +60,8 @@ impl<'a> Translation<'a> {
         fields.write("request-headers", settings);
     }
 
-    /// `add_header` that is in force, as fields of the response. `has_words`: `expires` has taken `Cache-Control`. `is_error`: the
-    /// response is an error, which has the fields with `always` only.
+    /// `add_header` that is in force, as fields of the response. `has_words`: `expires` has taken `Cache-Control`.
+    /// `is_error`: the response is an error, which has the fields with `always` only.
     pub(super) fn response_headers(&mut self, levels: &[&'a [Directive]], has_words: bool, is_error: bool) -> Fields {
         let mut fields = Fields::default();
         for header in in_force(levels, "add_header") {
@@ -97,8 +97,8 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// `add_header Cache-Control` without `always` is for responses without an error, and so is `expires`. Returns whether it is that
-    /// now. `is_proxied`: an application may say it, too.
+    /// `add_header Cache-Control` without `always` is for responses without an error, and so is `expires`. Returns
+    /// whether it is that now. `is_proxied`: an application may say it, too.
     pub(super) fn cache_control(
         &mut self,
         levels: &[&'a [Directive]],

@@ -49,7 +49,7 @@ pub fn read(translation: &mut Translation<'_>, directive: &Directive) -> Option<
     Some(Listen { address: format!("{host}:{port}"), tls, is_default: has("default_server") || has("default") })
 }
 
-/// What a site is reached at beside the addresses of its own server.
+/// The addresses at which a site is reached beside those of its own server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
     /// Nothing that matters.

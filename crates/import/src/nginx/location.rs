@@ -71,8 +71,8 @@ impl Pattern {
         }
     }
 
-    /// The settings of a route that refuses requests: for every path that begins with a prefix, as in nginx, and not only for what
-    /// is below it.
+    /// The settings of a route that refuses requests: for every path that begins with a prefix, as in nginx, and not
+    /// only for what is below it.
     pub(super) fn settings_of_refusal(&self) -> Settings {
         let mut settings = self.settings();
         if let Some(path) = self.prefix().filter(|path| !path.ends_with('/')) {
@@ -141,10 +141,10 @@ fn longer(prefix: &str, locations: &[Directive]) -> Vec<String> {
     others.filter(|path| path.len() > prefix.len() && path.starts_with(prefix)).cloned().collect()
 }
 
-/// What has an application answer.
+/// Directives that have an application answer.
 const RUNS_SCRIPTS: [&str; 3] = ["fastcgi_pass", "uwsgi_pass", "scgi_pass"];
 
-/// What a location does with its requests that no option of it changes.
+/// Directives of a location that are translated apart from its other options.
 const OPTIONS: &[&str] = &[
     "location",
     "alias",
@@ -305,11 +305,11 @@ impl<'a> Translation<'a> {
         let unguarded = unguarded
             .filter(|inner| is_guard(inner))
             .or_else(|| directive.inner().iter().filter(|inner| inner.name != "limit_except").find(lost));
-        // What stands behind `return` is not reached.
+        // Directives behind `return` are not reached.
         let at = |name: &str| directive.inner().iter().position(|inner| inner.name == name);
         let is_answered = at("return").is_some_and(|returns| at("rewrite").is_none_or(|rewrites| returns < rewrites));
         if has("proxy_pass").or(has("grpc_pass")).is_none() && !is_answered && unguarded.is_none() {
-            // The new path has a route of its own. What stands behind is done with paths that no expression matches.
+            // The new path has a route of its own. The rest of the location is for paths that no expression matches.
             let is_guarded = levels[2..].iter().any(|level| level.iter().any(is_guard));
             let (rewritten, is_all) = self.rewrites(directive, &pattern, is_guarded);
             routes.extend(rewritten);
@@ -404,7 +404,7 @@ impl<'a> Translation<'a> {
             || self.cache_control(levels, has_origin, &mut settings);
         let is_error = has("return").is_some_and(refuses);
         let mut headers = self.response_headers(levels, has_words, is_error);
-        // What `mime.types` has in front of everything says nothing of a text that stands here.
+        // The usual default, `application/octet-stream`, says nothing of a text that stands here.
         let own_type = one_in_force(levels, "default_type").filter(|it| it.arg(0) != "application/octet-stream");
         if let Some(own_type) = own_type.filter(|_| settings.has("respond-body") && !headers.sets("Content-Type")) {
             headers.set("Content-Type", own_type.arg(0));

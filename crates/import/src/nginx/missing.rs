@@ -62,7 +62,7 @@ fn looked_for(location: &Directive, number: usize) -> Option<(Directive, Option<
     Some((Directive { block: Some(inner), ..location.clone() }, application))
 }
 
-/// What a `rewrite` of every path leads to, in the words of `try_files`.
+/// The target of a `rewrite` of every path, in the words of `try_files`.
 fn instead(rewrite: &Directive) -> Option<String> {
     let (target, flag) = (rewrite.arg(1), rewrite.arg(2));
     if !matches!(flag, "" | "last") || !target.starts_with('/') {

@@ -19,7 +19,7 @@ pub struct Server<'a> {
     http: &'a [Directive],
     pub directive: &'a Directive,
     pub listen: Vec<Listen>,
-    /// What its requests may come from that came not before.
+    /// Addresses beside its own at which requests may reach it after the translation.
     others: Others,
     names: Vec<String>,
     /// Whether names of it have no counterpart.
@@ -139,8 +139,8 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// A site answers at all addresses of `listen`, also at those that its server did not have. If that had only addresses of this
-    /// machine or of a private network, other clients find the site closed.
+    /// A site answers at all addresses of `listen`, also at those that its server did not have. If that had only
+    /// addresses of this machine or of a private network, other clients find the site closed.
     fn elsewhere(&self, translation: &mut Translation<'a>, settings: &mut Settings) {
         let at = self.inner().iter().find(|one| one.name == "listen").unwrap_or(self.directive);
         let own = match self.others {

@@ -1,4 +1,4 @@
-//! What is known while the files are translated.
+//! The state while the files are translated.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,7 +8,7 @@ use crate::{
     syntax::Directive,
 };
 
-/// What Serpent does by itself, or what its own structure makes needless.
+/// Directives without a setting: Serpent does this by itself, or its own structure makes it needless.
 pub const NEEDLESS: &[&str] = &[
     "aio",
     "brotli_buffers",
@@ -227,7 +227,7 @@ fn reason(name: &str) -> &'static str {
     }
 }
 
-/// What is known while the files are translated.
+/// The state while the files are translated.
 #[derive(Default)]
 pub struct Translation<'a> {
     pub notes: Notes,

@@ -14,7 +14,7 @@ use crate::{
 pub struct Target {
     /// The name of the upstream.
     pub name: String,
-    /// What takes the place of the location's prefix.
+    /// The path that takes the place of the location's prefix.
     pub path: Option<String>,
     /// gRPC needs bodies that are not kept.
     pub streams: bool,
@@ -106,7 +106,7 @@ impl<'a> Translation<'a> {
         servers
     }
 
-    /// What a location says of its servers. It holds for the upstream.
+    /// Translates a location's settings for its servers. They hold for the upstream.
     fn upstream_settings(&mut self, name: &str, levels: &[&'a [Directive]]) {
         if let Some(directive) = one_in_force(levels, "proxy_connect_timeout")
             && let Some(time) = values::time(directive.arg(0)).map(toml_edit::Value::from)

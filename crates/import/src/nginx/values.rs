@@ -134,8 +134,8 @@ pub fn regex(text: &str, ignore_case: bool) -> Result<String, String> {
     }
 }
 
-/// An expression that ends with texts that must not follow, as in `/\.(?!well-known)`: the same without looking ahead, found in the
-/// same paths.
+/// An expression that ends with texts that must not follow, as in `/\.(?!well-known)`: the same without looking ahead,
+/// found in the same paths.
 fn without_end_ahead(text: &str) -> Option<String> {
     let (before, behind) = text.split_once("(?!")?;
     let (texts, end) = behind.split_once(')')?;
@@ -160,7 +160,8 @@ fn plain_text(expression: &str) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// An expression for what does not begin with one of these texts: the end, another first letter, or this letter and then no rest.
+/// An expression for what does not begin with one of these texts: the end, another first letter, or this letter and
+/// then no rest.
 fn follows_none(texts: &[String]) -> String {
     let mut firsts: Vec<char> = texts.iter().filter_map(|text| text.chars().next()).collect();
     firsts.sort_unstable();

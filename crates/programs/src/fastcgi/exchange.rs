@@ -1,6 +1,7 @@
 //! A request and its answer on a connection. The request is written and the answer is read at the same time.
 //!
-//! In uwsgi there are no records: the body of the request follows its head as it is, and the answer ends with the connection.
+//! In uwsgi there are no records: the body of the request follows its head as it is, and the answer ends with the
+//! connection.
 
 use std::{
     io,

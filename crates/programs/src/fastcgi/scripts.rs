@@ -1,7 +1,7 @@
 //! Finds the script that a path names, and the rest of the path. Blocks.
 //!
 //! PHP takes the rest of a path off by itself and looks for a script in what is left (`cgi.fix_pathinfo`), so that
-//! `/upload/cat.jpg/x.php` runs an uploaded picture. Hence the script is found here, file by file: only a regular file
+//! `/upload/cat.jpg/x.php` runs an uploaded picture. Hence the script is found here, file by file. Only a regular file
 //! with an extension of scripts is ever handed on, and no file is passed through like a directory.
 
 use std::{

@@ -32,8 +32,8 @@ impl Admission {
         }
     }
 
-    /// Requests of all classes that run and that wait: of a resource type, or of all types. Types without a window of their own have
-    /// one number together.
+    /// Requests of all classes that run and that wait: of a resource type, or of all types. Types without a window of
+    /// their own have one number together.
     pub fn load(&self, resource: Option<ResourceId>) -> (u32, usize) {
         match resource.map(|it| self.lane_of.get(it.index())) {
             Some(Some(&lane)) => (self.lanes[lane].running, self.lanes[lane].waiting),

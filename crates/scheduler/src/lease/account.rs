@@ -1,8 +1,9 @@
-//! What classes with weights are owed.
+//! The account of the requests that classes with weights are owed.
 //!
-//! The amounts of classes follow from asks of before, and slots are whole. So while requests move between gateways, a class
-//! gets more or less than its weight says. The account compares the requests that started with the weights, over all gateways.
-//! A difference is repaid: for a while the weight of the class counts a little more, or less, at each gateway.
+//! The amounts of classes follow from asks of before, and slots are whole. So while requests move between gateways, a
+//! class gets more or less than its weight says. The account compares the requests that started with the weights, over
+//! all gateways. A difference is repaid: for a while the weight of the class counts a little more, or less, at each
+//! gateway.
 //!
 //! Only classes that wait for slots are compared. The others are owed nothing: a class saves nothing up.
 //!

@@ -54,7 +54,7 @@ pub(super) fn divide(window: f64, division: Division, classes: &[ClassSettings],
     }
 }
 
-/// Divides `amount` by weight, to each at most its cap. What one does not take goes to the others.
+/// Divides `amount` by weight, to each at most its cap. The amount beyond a cap goes to the others.
 fn fill(amount: f64, weights: &[f64], caps: &[f64]) -> Vec<f64> {
     let mut given = vec![0.0; caps.len()];
     let mut open: Vec<bool> = caps.iter().zip(weights).map(|(&cap, &weight)| cap > 0.0 && weight > 0.0).collect();

@@ -15,8 +15,8 @@ const BURST: u64 = 8;
 const MOST_GAP_NS: u64 = 70_000_000;
 /// While an ask is under way for less than this, no request starts that the store does not know of.
 const FREEZE_NS: u64 = 50_000_000;
-/// A gateway with at least so many slots does not ask at once when requests begin to wait, or slots to be free: that may be
-/// over by itself when the next request ends, or comes. It asks after the time in which so many requests end, ...
+/// A gateway with at least so many slots does not ask at once when requests begin to wait, or slots become free. The
+/// next request that ends, or comes, may change that. It asks after the time in which so many requests end, ...
 const PATIENT_FROM_SLOTS: u32 = 12;
 const PATIENCE_REQUESTS: u64 = 2;
 /// ... and after this time at the latest.

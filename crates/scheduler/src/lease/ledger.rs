@@ -13,7 +13,7 @@ use crate::time::Instant;
 
 /// Most that a gateway can be ahead of or behind its exact part, in slots.
 const MOST_CREDIT: f64 = 2.0;
-/// What is this near to a whole slot is a whole slot.
+/// An amount this near to a whole slot counts as a whole slot.
 const NEARLY: f64 = 1e-6;
 /// Credit is counted in slots over this time.
 const CREDIT_NS: f64 = 100_000_000.0;
@@ -35,17 +35,17 @@ const LISTEN_NS: u64 = 300_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GatewayId(pub u32);
 
-/// A message of the store that nobody asked for.
+/// A message of the store that is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Slots are free for this gateway: it should ask now.
     Free(GatewayId),
-    /// Others want slots: whoever has some without a request should ask now.
+    /// Others want slots: a gateway that has some without a request should ask now.
     Wanted,
 }
 
-/// What the gateways hold. All amounts are added up as they change, so that an ask costs as much with a thousand gateways
-/// as with two.
+/// The leases of the gateways of a site. All amounts are added up as they change, so that an ask costs as much with a
+/// thousand gateways as with two.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     lease_ns: u64,
@@ -120,7 +120,7 @@ struct Doubt {
     listens_until: Option<Instant>,
 }
 
-/// What a grant depends on beside the cell.
+/// The conditions of a grant beside the state of the cell.
 #[derive(Clone, Copy)]
 struct Bounds {
     /// Most slots.
@@ -169,7 +169,8 @@ impl Cell {
         self.keepers.saturating_mul(alone(self.settings.window, gateways)).min(self.settings.window)
     }
 
-    /// What the gateway that leads is told, and what it says.
+    /// Takes the window that the leading gateway sets, and returns the requests at the others for it. The finished
+    /// requests of another gateway are counted.
     fn lead(&mut self, leads: bool, ask: &CellAsk) -> Others {
         if !leads {
             self.finished.add(ask.finished);
@@ -248,7 +249,7 @@ impl Ledger {
 
     /// A gateway asks. The cells of the ask are those of the ledger.
     pub fn handle_ask(&mut self, now: Instant, id: GatewayId, ask: Ask) -> Reply {
-        // Nobody asked for so long that all leases have ended, or the clock was set forward: then they have not.
+        // No gateway asked for so long that all leases have ended; or the clock was set forward, and they have not.
         if self.last.is_some_and(|last| now.ns_since(last) > self.lease_ns) {
             self.doubt = Doubt::new(now, self.lease_ns);
         }
@@ -290,7 +291,7 @@ impl Ledger {
             let others = self.cells[at].lead(leads, &its);
             let most = match unsure {
                 false => u32::MAX,
-                // Nobody has told of a lease of before.
+                // A lease of before may not have been told yet.
                 true if self.doubt.listens_until.is_some() => {
                     its.holds.max(alone(self.cells[at].settings.window, most_gateways))
                 }
@@ -406,8 +407,8 @@ impl Ledger {
         let has = had.map_or(0, |(held, _)| held.slots);
         let whole = floor(claim).max(floor(claim + 1.0).min(has));
         let slots = if wanted {
-            // What is free beyond that is lent to the gateway that asks, half of it at a time, unless others lack some of
-            // their part.
+            // Free slots beyond that are lent to the gateway that asks, half of them at a time, unless others lack
+            // some of their part.
             let nobody_else = cell.denied.iter().all(|&other| other == id);
             let beyond = if nobody_else { available.saturating_sub(whole).div_ceil(2) } else { 0 };
             (whole + beyond).min(demand)
@@ -477,7 +478,7 @@ impl Ledger {
             self.ends.insert((gateway.ends, id));
             for (cell, held) in self.cells.iter_mut().zip(&mut gateway.cells) {
                 cell.subtract(held);
-                // Nobody speaks for its waiting requests.
+                // Its waiting requests are gone with it.
                 (held.slots, held.kept) = (0, kept);
                 for demand in &mut held.ask.demands {
                     demand.waiting = 0;

@@ -9,8 +9,8 @@
 //! A gateway without parts still sends the first chunk of a response at once, because the pacer has room for one when
 //! it is idle. By the time it asks leave for the next one, the store has answered as a rule.
 //!
-//! What a gateway asks for follows its load upward at once and downward after [`SPAN_NS`]: between two chunks of a
-//! response it does not wait, and the parts must not go back and forth for that.
+//! A gateway's ask follows its load upward at once and downward after [`SPAN_NS`]. Between two chunks a response does
+//! not wait, and the parts must not go back and forth for that.
 
 use alloc::{vec, vec::Vec};
 
@@ -28,9 +28,9 @@ const PARTS_OF_RESPONSE: u32 = 2 * PARTS;
 const MOST_RESPONSES: usize = 1_000;
 /// Where no response waits, so much is asked for, in eighths of what was sent.
 const HEADROOM_EIGHTHS: u64 = 10;
-/// For so long the equal part of a gateway is kept that is not heard of, but whose connection the store has: if it is cut
-/// off, it sends at that part. The network mends most faults by then. A machine without power looks the same
-/// from the store, and until then a part of the line is not used for it.
+/// How long the equal part of a silent gateway is kept, unless its connection with the store has ended. A gateway that
+/// is cut off sends at that part. The network mends most faults by then. A machine without power looks the same to the
+/// store, so its part of the line is not used until then.
 const KEEP_NS: u64 = 10_000_000_000;
 
 /// A gateway's part of a line. After every `handle_*` call: [`Line::rate`] and [`Line::poll_ask`]; again at
@@ -47,11 +47,11 @@ pub struct Line {
     /// Parts that were asked for last, and responses that waited then.
     asked: u32,
     told: u32,
-    /// What all other gateways ask for, as the last answer shows it.
+    /// Parts that all other gateways ask for, as the last answer shows.
     others: u32,
 }
 
-/// What a class wants of the line at this gateway.
+/// The load of a class at this gateway.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     /// Most responses that waited at once, in this span and the one before.
@@ -62,7 +62,7 @@ struct Load {
     sent_bytes: u64,
 }
 
-/// What is known of a class at this gateway.
+/// The state of a class at this gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Responses that wait for leave.
@@ -196,9 +196,9 @@ impl Line {
         self.loads.iter().map(Load::waiting).sum()
     }
 
-    /// The parts that each class asks for. A part in what all gateways ask for is a part of the line. So a gateway without waiting
-    /// responses asks for more than it needs if the others ask for more than the line: for as much that its part is
-    /// what it needs, but for no more than a waiting response would.
+    /// The parts that each class asks for. If gateways ask for more than the line, each gets a part of it in
+    /// proportion. A gateway without waiting responses then asks for more than it needs, so that its part is what it
+    /// needs. It never asks for more than a waiting response would.
     fn wanted(&self) -> impl Iterator<Item = u32> {
         let bytes_of_span = self.whole.bytes_in(SPAN_NS).max(1);
         let alone = self.loads.len() == 1;

@@ -10,7 +10,7 @@ use crate::{
     time::Instant,
 };
 
-/// What a cell divides.
+/// A cell, by the slots that it divides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
     /// The window of a resource type.

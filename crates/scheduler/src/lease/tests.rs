@@ -425,7 +425,8 @@ fn clients_that_move_have_their_weights() {
     }
 }
 
-/// 24 clients of each class always have a request under way. A client asks at the place of the second in which it has its answer.
+/// 24 clients of each class always have a request under way. A client asks at the place of the second in which it has
+/// its answer.
 fn closed(gateways: usize, seconds: usize, place: impl Fn(usize, u16) -> usize) -> World {
     let mut world = World::new(gateways, 12, Policy::Weighted, weighted(&[4, 2, 1]));
     world.again = (0..3).map(|class| place(0, class)).collect();
@@ -543,7 +544,7 @@ fn ratios_of(rates: &[[u64; 3]], classes: &[Class], seed: u64) -> Vec<f64> {
 }
 
 proptest! {
-    /// Whatever gateways ask for and whenever: what is granted, and what runs, is never more than the window.
+    /// Granted slots and running requests are never more than the window, whatever gateways ask for and whenever.
     #[test]
     fn grants_never_exceed_the_window(
         window in 1_u32..20,

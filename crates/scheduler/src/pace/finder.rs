@@ -1,12 +1,12 @@
 //! Finds the rate of the bottleneck, and then uses nearly all of it.
 //!
-//! Two machines take turns. The [`Estimator`] finds a rate from nothing, and follows large changes. It measures in queues
-//! of some 15 ms, which cost the responses of that time, and knows the rate to a few percent, so it leaves 3 % of the
-//! link unused. Once it has worked off a queue, the [`Correction`] goes on, as if the rate had been given. It keeps the rate
-//! below that of the link, so no queue stands, and nothing is learned of what the link could carry beyond that. So at
-//! times a short queue is made on purpose, a [sounding](self::sounding). It measures the rate of the link to a
-//! percent or better, and the measurements are averaged, each with the weight that its error gives it. In between, what
-//! handshakes meet of the pacer's own queue shows whether the link has become much faster.
+//! Two machines take turns. The [`Estimator`] finds a rate from nothing, and follows large changes. It measures in
+//! queues of some 15 ms, which delay the responses of that time. It knows the rate to a few percent, so it leaves 3 %
+//! of the link unused. Once it has worked off a queue, the [`Correction`] goes on, as if the rate had been given. It
+//! keeps the rate below that of the link, so no queue stands, and nothing is learned of what the link could carry
+//! beyond that. So at times a short queue is made on purpose, a [sounding](self::sounding). It measures the rate of the
+//! link to a percent or better, and the measurements are averaged, each with the weight that its error gives it. In
+//! between, what handshakes meet of the pacer's own queue shows whether the link has become much faster.
 //!
 //! On a slow link a queue of one grant takes longer than TCP waits before it probes for a lost packet, and each probe makes
 //! the queue longer. So there the correction lets a much shorter queue stand, and steers by that in both directions.
@@ -164,7 +164,7 @@ impl Finder {
     }
 }
 
-/// What follows from a turn of [`Hold`].
+/// The outcome of a turn of [`Hold`].
 enum Next {
     /// The estimator decides.
     Seeks,

@@ -4,8 +4,8 @@ use super::*;
 const GRANT_NS: u64 = 2_400_000;
 const RTT_NS: u64 = 300_000;
 
-/// What handshakes meet of the pacer's own queue, on a link that is so many times as fast as the pacer, with up to this
-/// noise. One comes every so often for three seconds. The pacer is idle in the first 200 ms.
+/// The part of the pacer's own queue that handshakes meet, on a link that is so many times as fast as the pacer, with
+/// up to this noise. One comes every so often for three seconds. The pacer is idle in the first 200 ms.
 fn own_part(faster: f64, every_ns: u64, noise_ns: u64) -> Option<f64> {
     let mut seen = RoundTrips::default();
     let (mut now, mut room_at, mut passed_at) = (Instant::from_ns(MS), Instant::ORIGIN, Instant::ORIGIN);

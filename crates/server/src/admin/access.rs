@@ -1,8 +1,8 @@
-//! Who may read at the admin address, and who may change something.
+//! Checks which clients may read at the admin address, and which may change something.
 //!
-//! `/metrics` and `/health` are open to all who reach the address. The rest is read without a password from the own machine only;
-//! from elsewhere it needs the token, as every change does. The token is sent in a header that no other page can make a browser
-//! send.
+//! `/metrics` and `/health` are open to all who reach the address. The rest is read without a password from the own
+//! machine only; from elsewhere it needs the token, as every change does. The token is sent in a header that no other
+//! page can make a browser send.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -149,7 +149,7 @@ async fn change(state: &Arc<ServerState>, place: Place, parts: &Parts, body: Inc
         .unwrap_or_else(|_| Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the change broke off: see the log")))
 }
 
-/// What a change would do.
+/// The answer to a preview: the differences that a change would make.
 fn preview(state: &ServerState, snapshot: &ConfigSnapshot, recorded: Option<Recorded>) -> Response<Full<Bytes>> {
     let (what, differences) = recorded.map(|it| (it.what, it.differences)).unwrap_or_default();
     let value = json!({ "preview": true, "what": what, "differences": differences });
@@ -187,7 +187,7 @@ fn change_server(
     let change = Value::Object(patch.clone());
     tracing::info!(upstream, server, %change, "server changed at the admin address");
     if let Some(cluster) = &state.cluster {
-        // The other gateways of the site do the same. What was changed before stays.
+        // The other gateways of the site do the same. Settings that were changed before stay.
         let name = common::server(upstream, server);
         let before = cluster.values.lock().get(&name).and_then(|value| serde_json::from_str(value).ok());
         let mut all = before.unwrap_or_else(Map::new);

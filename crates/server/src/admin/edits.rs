@@ -89,7 +89,7 @@ pub(super) fn delete_class(classes: &mut Classes, name: &str) -> Done<()> {
     Ok(())
 }
 
-/// What a deleted class was, to have it again.
+/// A deleted class, kept so that it can be had again.
 #[derive(Clone, Debug)]
 pub(crate) struct Deleted {
     pub class: ClassConfig,

@@ -1,7 +1,7 @@
 //! Server-sent events: what the page shows, pushed every second.
 //!
-//! A stream is bounded in time and memory. It ends shortly before its connection would be cut, when the server stops, and when a
-//! reload takes its address away. The client then asks for the rest, from the last event that it has.
+//! A stream is bounded in time and memory. It ends shortly before its connection would be cut, when the server stops,
+//! and when a reload takes its address away. The client then asks for the rest, from the last event that it has.
 
 use std::{sync::Arc, time::Duration};
 

@@ -250,7 +250,7 @@ impl Sample {
         }
     }
 
-    /// What is counted of resources, with a value for each.
+    /// Encodes the metrics of resources, with a value for each.
     fn encode_resources(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         type Number = fn(&ResourceStats) -> Option<u64>;
         let families: [(&str, &str, MetricType, Number); 3] = [
@@ -281,7 +281,7 @@ impl Sample {
         Ok(())
     }
 
-    /// What is counted by the size of responses.
+    /// Encodes the metrics by the size of responses.
     fn encode_sizes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut family = encoder.encode_descriptor(
             "size_responses",
@@ -300,7 +300,7 @@ impl Sample {
         Ok(())
     }
 
-    /// What is counted of the servers of upstreams.
+    /// Encodes the metrics of upstreams, of their servers, and of the names of these.
     fn encode_upstreams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         type Number = fn(&ServerStats) -> u64;
         let families: [(&str, &str, MetricType, Number); 7] = [
@@ -360,7 +360,7 @@ impl Sample {
         Ok(())
     }
 
-    /// What is counted of classes, with a value for each.
+    /// Encodes the metrics of classes, with a value for each.
     fn encode_classes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         type Number = fn(&OfClass) -> u64;
         let gauges: [(&str, &str, Number); 2] = [

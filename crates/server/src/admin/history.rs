@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{admission::Admission, config::Classes};
 
-/// What the undoing of a change needs.
+/// The facts that the undoing of a change needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Undo {
     pub target: Target,
@@ -19,7 +19,7 @@ pub(crate) struct Undo {
     pub loads: u64,
 }
 
-/// What was changed.
+/// The thing that a change has changed.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     Class(String),
@@ -48,7 +48,7 @@ impl Target {
     }
 }
 
-/// What is different about a class, or about admission. `None`: nothing is.
+/// The change of a class, or of admission. `None`: nothing is different.
 pub(super) fn of_classes(before: &Classes, after: &Classes, class: Option<&str>) -> Option<Recorded> {
     let Some(name) = class else {
         let differences = differences(&admission(before), &admission(after));
@@ -70,7 +70,7 @@ pub(super) fn of_classes(before: &Classes, after: &Classes, class: Option<&str>)
     (!differences.is_empty()).then_some(Recorded { what, differences, target })
 }
 
-/// What is different about a server. `None`: nothing is.
+/// The change of a server. `None`: nothing is different.
 pub(super) fn of_server(
     before: &Map<String, Value>,
     after: &Map<String, Value>,
@@ -83,7 +83,7 @@ pub(super) fn of_server(
     (!differences.is_empty()).then_some(Recorded { what, differences, target })
 }
 
-/// What is different about a site. `None`: nothing is.
+/// The change of a site. `None`: nothing is different.
 pub(super) fn of_site(before: &Map<String, Value>, after: &Map<String, Value>, site: &str) -> Option<Recorded> {
     let differences = differences(before, after);
     let (what, target) = (format!("site {site}"), Target::Site(site.to_owned()));

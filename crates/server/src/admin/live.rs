@@ -1,4 +1,4 @@
-//! What the page shows of the last hour.
+//! The readings of the last hour, and the present state, for the page.
 
 use std::{
     fmt::Write as _,
@@ -26,7 +26,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const COMPARED_EVERY: (u64, u64) = (10, 60);
 /// In between, comparisons take one part in so many of a processor's time.
 const COMPARED_OF: u32 = 1_000;
-/// They are made while somebody looks, and for so many seconds after.
+/// They are made while the page is open, and for so many seconds after.
 const LOOKED_AT: u64 = 60;
 /// Responses that are compared: the simulations take some 40 ms of a processor.
 const COMPARED: usize = 10_000;
@@ -128,8 +128,8 @@ pub(super) fn after_s(query: Option<&str>) -> f64 {
     query.and_then(|query| query.strip_prefix("after=")?.parse().ok()).unwrap_or_default()
 }
 
-/// All that the page shows: the present, and what is newer than `after_s` of the last five minutes and of the last hour. Also the
-/// time of the newest point.
+/// All that the page shows: the present, and what is newer than `after_s` of the last five minutes and of the last
+/// hour. Also the time of the newest point.
 pub(super) fn show(state: &ServerState, after_s: f64) -> (Value, f64) {
     let now_s = now_s();
     state.metrics.looked_at_s.store(now_s as u64, Relaxed);
@@ -230,7 +230,7 @@ fn now_s() -> f64 {
     seconds(SystemTime::now())
 }
 
-/// Seconds since 1970, to the millisecond: a number of so few digits comes back as it was told, whoever reads it.
+/// Seconds since 1970, to the millisecond: every reader gets a number of so few digits back unchanged.
 fn seconds(time: SystemTime) -> f64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_millis() as f64 / 1e3)
 }

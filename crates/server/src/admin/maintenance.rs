@@ -30,7 +30,7 @@ fn one(switch: &Switch) -> Value {
     })
 }
 
-/// What a change can change: whether the site is closed by the switch. `None`: there is no such site.
+/// The settings that a change can set: whether the switch closes the site. `None`: there is no such site.
 pub(super) fn given(snapshot: &ConfigSnapshot, site: &str) -> Option<Map<String, Value>> {
     let switch = snapshot.sites.maintenance().find(|switch| switch.site() == site)?;
     Some(switched(switch.is_turned()))

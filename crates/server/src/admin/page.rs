@@ -1,5 +1,5 @@
-//! The page of the admin address, which shows what the server does and did in the last hour, and changes classes, queues and
-//! objectives. It contains only its appearance; all data and changes go through the API.
+//! The page of the admin address, which shows what the server does and did in the last hour, and changes classes,
+//! queues and objectives. It contains only its appearance; all data and changes go through the API.
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};

@@ -31,7 +31,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// What a path names, if it names anything.
+    /// The place that a path names, if it names one.
     pub fn of(path: &str) -> Option<Self> {
         match path.strip_prefix("/api/")? {
             "schema" => Some(Self::Schema),

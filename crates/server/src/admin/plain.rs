@@ -1,4 +1,4 @@
-//! What the page shows to a browser that runs no scripts: the present, in tables.
+//! The page for a browser that runs no scripts: the present, in tables.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What the process uses, under the names that Prometheus has for every program.
+//! The resources that the process uses, under the names that Prometheus has for every program.
 
 use std::{
     fmt, fs,
@@ -15,7 +15,7 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
-/// One reading. What the system does not tell is left out.
+/// One reading. A value that the system does not tell is left out.
 #[derive(Debug)]
 pub(super) struct Process {
     start_time_s: f64,

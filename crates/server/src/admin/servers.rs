@@ -49,7 +49,7 @@ pub(super) fn named(snapshot: &ConfigSnapshot, upstream: &str, server: &str) -> 
     (!servers.is_empty()).then(|| json!({ "upstream": upstream, "servers": servers }))
 }
 
-/// What a server was given while it runs: what a change can change. A weight of `null` is that of the configuration file.
+/// The settings of a server that a change can set. A weight of `null` is that of the configuration file.
 pub(super) fn given(snapshot: &ConfigSnapshot, upstream: &str, server: &str) -> Option<Map<String, Value>> {
     let stats = snapshot.upstreams.stats().into_iter().find(|it| *it.name == *upstream)?;
     let server = stats.servers.into_iter().find(|it| *it.server == *server)?;
@@ -58,7 +58,7 @@ pub(super) fn given(snapshot: &ConfigSnapshot, upstream: &str, server: &str) -> 
     Some(given.map(|(name, value): (&str, Value)| (name.to_owned(), value)).into_iter().collect())
 }
 
-/// What it would be given by a change that [`change`] takes.
+/// The settings of a server after a change that [`change`] takes.
 pub(super) fn after(given: &Map<String, Value>, patch: &Map<String, Value>) -> Map<String, Value> {
     let mut after = given.clone();
     after.extend(patch.clone());

@@ -30,8 +30,8 @@ pub(super) fn counts(shared: &SharedCache) -> Value {
     })
 }
 
-/// What a query asks to purge: `host=`, and one of `path=`, `prefix=` and `tag=`, or `all`. An error says what is wrong with
-/// it.
+/// The responses that a query asks to purge: `host=`, and one of `path=`, `prefix=` and `tag=`, or `all`. An error says
+/// what is wrong with the query.
 pub(super) fn asked(query: Option<&str>) -> Result<Purge, String> {
     const HELP: &str = "say what is purged: ?path=/a, ?prefix=/a/, ?tag=NAME or ?all, and &host=NAME for one host only";
     let (mut host, mut what) = (None, None);

@@ -39,8 +39,8 @@ pub struct Goal {
     pub target: f64,
     /// The value over the last window; `None`: it had no requests.
     pub value: Option<f64>,
-    /// What the value is made of, to be added up over gateways: requests of the window, and the sum of their times in seconds,
-    /// or how many of them failed, or how many took longer than a percentile may.
+    /// The numbers behind the value, to be added up over gateways: requests of the window, and a sum. The sum is that
+    /// of their times in seconds, or how many of them failed, or how many took longer than a percentile may.
     pub counted: (u64, f64),
     /// Whether it is met. Without requests it stays as before. `None`: not known yet.
     pub met: Option<bool>,

@@ -16,7 +16,7 @@ use tokio::{
 use super::{ANSWER_TIMEOUT, QUIET};
 use crate::{admission::Admission, state::ServerState, uplink::Uplink};
 
-/// What is leased.
+/// A resource that gateways lease.
 #[derive(Clone)]
 enum Leased {
     /// Slots of the site.
@@ -143,7 +143,7 @@ async fn hold(state: &ServerState, leased: &Leased) {
                 is_reached = true;
             }
             Err(error) => {
-                // What comes late on this connection would be taken for the answer to a later ask.
+                // A late answer on this connection would be taken for the answer to a later ask.
                 link = None;
                 leased.handle_failed();
                 if is_reached && told_at.is_none_or(|at| at.elapsed() >= QUIET) {

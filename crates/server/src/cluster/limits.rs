@@ -18,16 +18,17 @@ const SHARED_EVERY: Duration = Duration::from_millis(100);
 /// Most clients that others are told of at once, those with the most requests.
 const MOST_TOLD: usize = 1000;
 
-/// What others are told of, and whose it is.
-struct Told {
+/// A report to other gateways about a client under a limit.
+struct Report {
     of: Arc<Limiter>,
     who: Who,
     is_bytes: bool,
     spent: Spent,
 }
 
-/// Tells other gateways which requests were let in under limits, which are under way and how many bytes were sent, and counts
-/// theirs, forever. Does nothing without a store. While the store does not answer, each gateway has the whole limit.
+/// Tells other gateways which requests were let in under limits, which are under way and how many bytes were sent, and
+/// counts theirs, forever. Does nothing without a store. While the store does not answer, each gateway has the whole
+/// limit.
 pub(crate) async fn share_limits(state: Arc<ServerState>) {
     let Some(store) = state.cluster.as_ref().map(|cluster| &cluster.store) else { return std::future::pending().await };
     let mut connection = None;
@@ -51,7 +52,7 @@ pub(crate) async fn share_limits(state: Arc<ServerState>) {
 }
 
 /// Requests and bytes since the last call.
-fn spent(snapshot: &ConfigSnapshot) -> Vec<Told> {
+fn spent(snapshot: &ConfigSnapshot) -> Vec<Report> {
     let mut told = Vec::new();
     for (limit, limiter) in &snapshot.shared_limits {
         let requests = limiter.take_spent().into_iter().map(|(who, requests)| (who, u64::from(requests)));
@@ -64,19 +65,19 @@ fn spent(snapshot: &ConfigSnapshot) -> Vec<Told> {
             of_clients.truncate(MOST_TOLD.saturating_sub(told.len()));
             told.extend(of_clients.into_iter().map(|(who, requests)| {
                 let of = format!("{kind}{limit:016x}:{}", name(who, &snapshot.names));
-                // What is remembered for less than some exchanges is heard by nobody.
+                // Other gateways would miss an entry that is kept for less than some exchanges.
                 let keep = keep.max(10 * SHARED_EVERY);
-                Told { of: limiter.clone(), who, is_bytes, spent: Spent { of, requests, keep } }
+                Report { of: limiter.clone(), who, is_bytes, spent: Spent { of, requests, keep } }
             }));
         }
     }
     told
 }
 
-type UnderWay = Vec<(u64, Arc<Limiter>, Vec<(String, u32)>)>;
+type RequestsUnderWay = Vec<(u64, Arc<Limiter>, Vec<(String, u32)>)>;
 
 /// Requests that are under way, by limit.
-fn under_way(snapshot: &ConfigSnapshot) -> UnderWay {
+fn under_way(snapshot: &ConfigSnapshot) -> RequestsUnderWay {
     let of = |(limit, limiter): &(u64, Arc<Limiter>)| {
         let counts = limiter.tell_at_once(MOST_TOLD)?;
         let named = counts.into_iter().map(|(who, count)| (name(who, &snapshot.names), count));
@@ -89,8 +90,8 @@ async fn share(
     store: &Store,
     connection: &mut Option<Connection>,
     classes: &[Arc<str>],
-    told: &[Told],
-    under_way: &UnderWay,
+    told: &[Report],
+    under_way: &RequestsUnderWay,
 ) -> Result<(), Error> {
     let connection = match connection {
         Some(connection) => connection,

@@ -1,4 +1,4 @@
-//! What the gateways of a site say of themselves, for `/cluster` of the admin address.
+//! The reports of the gateways of a site about themselves, for `/cluster` of the admin address.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use crate::{class_metrics::GoalKind, common::Seen, state::ServerState};
 
 /// The word of a gateway counts for so long.
 pub(super) const COUNTS_FOR: Duration = Duration::from_secs(5);
-/// Up to so many gateways know of each other all the time; more of them only while somebody looks.
+/// Up to so many gateways know of each other all the time; more of them only while the page is open.
 const FEW: u32 = 16;
-/// Somebody looks if there was a look within this time.
+/// The page is open if it asked within this time.
 const LOOKS_FOR: Duration = Duration::from_secs(10);
 
 /// Whether this gateway wants to know what the others say.
@@ -20,7 +20,7 @@ pub(super) fn is_wanted(state: &ServerState, seen: &Seen) -> bool {
     looks || leases.is_none_or(|leases| leases.gateways <= FEW)
 }
 
-/// What this gateway says of itself.
+/// The report of this gateway about itself.
 pub(crate) fn says(state: &ServerState) -> Value {
     let snapshot = state.snapshot.load();
     let stats = snapshot.admission.stats();
@@ -100,8 +100,8 @@ fn line(gateway: &str, since: Duration, mut says: Value) -> Value {
     says
 }
 
-/// The sums of the classes, by name, in the order of the first gateway that has them. What other versions say is taken as far
-/// as it is known.
+/// The sums of the classes, by name, in the order of the first gateway that has them. Gateways may be of different
+/// versions. Fields that the first one with the class does not have are left out.
 fn classes(gateways: &[Value]) -> Vec<Value> {
     let mut sums: Vec<Map<String, Value>> = Vec::new();
     for class in gateways.iter().flat_map(|gateway| gateway["classes"].as_array().into_iter().flatten()) {

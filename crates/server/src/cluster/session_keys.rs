@@ -68,7 +68,7 @@ fn write(keys: &[Key]) -> String {
     texts.join(",")
 }
 
-/// What is no key is left out.
+/// Reads keys. Text that is no key is left out.
 fn read(text: &str) -> Vec<Key> {
     let one = |text: &str| {
         let (at, key) = text.split_once(' ')?;

@@ -95,7 +95,7 @@ async fn exchange(
     Ok(())
 }
 
-/// Tells the others what this gateway does, and hears what they do if somebody wants to know.
+/// Tells the others what this gateway does, and hears what they do if the page or the metrics ask for it.
 async fn say(state: &ServerState, cluster: &Cluster, connection: &mut Connection) -> Result<(), Error> {
     let all = seen::is_wanted(state, &cluster.seen.lock());
     let said = connection.see(&seen::says(state).to_string(), seen::COUNTS_FOR, all).await?;

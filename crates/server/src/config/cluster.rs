@@ -67,7 +67,7 @@ impl ClusterConfig {
         }
     }
 
-    /// What only the gateways of this site know, if the address has a password.
+    /// A number that only the gateways of this site know, if the address has a password.
     pub(crate) fn secret(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.store, &self.site).hash(&mut hasher);

@@ -191,7 +191,7 @@ pub fn is_script(extensions: &[String], path: &str) -> bool {
 /// Where the certificate of a site is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Certificate {
-    /// Files that somebody else keeps.
+    /// Files that another program keeps.
     Files(CertificateFiles),
     /// An authority is asked for it. The names are one of [`AcmeConfig::certificates`].
     Acme(Arc<[String]>),

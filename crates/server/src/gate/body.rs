@@ -26,15 +26,15 @@ use super::{
 };
 use crate::{body::Timer, uplink::ClassAt};
 
-/// The most bytes that the body of an HTTP/2 stream hands to the framing at once beyond the window that the client has
-/// opened, until the client has shown that it takes them soon.
+/// The first chunk: the most bytes that the body of an HTTP/2 stream hands to the framing at once beyond the client's
+/// window. Chunks grow once the client has shown that it takes them soon.
 const FIRST_CHUNK_BYTES: u64 = 16 * 1024;
 
 /// A client that takes a chunk within this time gets larger chunks.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Among the extensions of an HTTP/2 response whose messages are of any number: what comes without a pause is ranked like one
-/// response, so that a short message is never behind all that was said before.
+/// Extension of an HTTP/2 response that carries any number of messages. Bytes that come without a pause are ranked like
+/// one response, so bytes sent earlier do not lower the rank of a short message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InBursts;
 
@@ -60,9 +60,9 @@ impl Flow {
     }
 
     /// As [`Flow::response`], for a response of a class. Where the length is not known, a [`Prediction`] among the
-    /// extensions of the response takes its place in the order. A [`Share`] there limits its bytes. In HTTP/2, a `StreamPriority`
-    /// there says how urgent the response is among others of its connection.
-    /// `InBursts` there ranks it burst by burst.
+    /// extensions of the response takes its place in the order. A [`Share`] there limits its bytes. In HTTP/2, a
+    /// `StreamPriority` there says how urgent the response is among others of its connection. `InBursts` there ranks it
+    /// burst by burst.
     pub fn response_of<B>(
         self,
         class: ClassAt,

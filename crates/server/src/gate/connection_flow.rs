@@ -9,7 +9,7 @@ use limits::Share;
 use scheduler::JobId;
 
 use super::response::{ActiveResponse, BodyEnd, ResponseId, Responses, TransportProgress};
-use crate::uplink::{Teller, Told, driver::Driver};
+use crate::uplink::{ResponseRank, Teller, driver::Driver};
 
 /// The responses of a connection that is ranked as a whole.
 #[derive(Default)]
@@ -26,7 +26,7 @@ impl ConnectionFlow {
     }
 
     /// In kernel mode: what to tell the kernel before the next bytes.
-    pub fn poll_told(&mut self, driver: &Driver) -> Option<(Arc<Teller>, Told)> {
+    pub fn poll_told(&mut self, driver: &Driver) -> Option<(Arc<Teller>, ResponseRank)> {
         let offset = self.progress.bytes;
         self.responses.first_mut()?.poll_told(offset, driver)
     }

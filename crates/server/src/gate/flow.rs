@@ -176,9 +176,9 @@ impl Flow {
         self.inner.given_up.load(Ordering::Relaxed)
     }
 
-    /// Announces a response to the scheduler. `stream` is how urgent it is among the others of its connection, `None` there if
-    /// its client has no say, and `None` in HTTP/1. `body_bytes` is `None` where the length is not known. `share`: HTTP/1, where the bytes of the client
-    /// are limited.
+    /// Announces a response to the scheduler. `stream` is how urgent it is among the others of its connection, `None`
+    /// there if its client has no say, and `None` in HTTP/1. `body_bytes` is `None` where the length is not known.
+    /// `share`: HTTP/1, where the bytes of the client are limited.
     pub(super) fn begin(
         &self,
         class: ClassAt,
@@ -237,8 +237,8 @@ impl Flow {
         Ok(())
     }
 
-    /// HTTP/2: a response of unknown length that has paused goes on, and is ranked as if it began now. Returns its job; `None`: it
-    /// goes first, or its connection is gone.
+    /// HTTP/2: a response of unknown length that has paused goes on, and is ranked as if it began now. Returns its job;
+    /// `None`: it goes first, or its connection is gone.
     pub(super) fn begin_again(&self, id: ResponseId) -> Option<JobId> {
         let driver = &self.inner.driver;
         let (class, priority) = self.with_streams(|flow| flow.responses.ranked(id))?;
@@ -418,7 +418,7 @@ impl Flow {
         self.set_keeps_buffer();
     }
 
-    /// What reads from the gate has a buffer of its own for it, which is given back while the connection rests.
+    /// The reader has a buffer for this connection alone, whose memory is given back while the connection rests.
     pub(crate) fn set_keeps_buffer(&self) {
         self.inner.keeps_buffer.store(true, Ordering::Relaxed);
     }

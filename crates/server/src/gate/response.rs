@@ -8,7 +8,7 @@ use scheduler::{Instant, JobId, Size, priority::Priority};
 
 use super::stream_priority::StreamPriority;
 use crate::uplink::{
-    ClassAt, Measure, Teller, Told,
+    ClassAt, Measure, ResponseRank, Teller,
     driver::{Driver, Telling},
 };
 
@@ -129,7 +129,7 @@ impl ActiveResponse {
     }
 
     /// HTTP/1 in kernel mode: what to tell the kernel before the next bytes, which begin at `offset` of the connection.
-    pub fn poll_told(&mut self, offset: u64, driver: &Driver) -> Option<(Arc<Teller>, Told)> {
+    pub fn poll_told(&mut self, offset: u64, driver: &Driver) -> Option<(Arc<Teller>, ResponseRank)> {
         let size = self.rankable?;
         if self.sent_bytes < self.tell_at_bytes {
             return None;
@@ -140,15 +140,20 @@ impl ActiveResponse {
             Size::Known(bytes) if !by_sent => Measure::Left(bytes.saturating_sub(self.sent_bytes)),
             _ => Measure::Sent(self.sent_bytes),
         };
-        Some((teller, Told { measure, offset, class, classes, is_new: self.is_first_word() }))
+        Some((teller, ResponseRank { measure, offset, class, classes, is_new: self.is_first_word() }))
     }
 
     /// HTTP/2 in kernel mode: as [`ActiveResponse::poll_told`], for the best response of its connection.
     /// `ahead_bytes` have leave and were not sent.
-    pub fn told_of_stream(&mut self, offset: u64, ahead_bytes: u64, driver: &Driver) -> Option<(Arc<Teller>, Told)> {
+    pub fn told_of_stream(
+        &mut self,
+        offset: u64,
+        ahead_bytes: u64,
+        driver: &Driver,
+    ) -> Option<(Arc<Teller>, ResponseRank)> {
         let Telling { teller, class, classes, .. } = driver.telling(self.class)?;
         let measure = driver.kernel_measure(self.job?, ahead_bytes);
-        Some((teller, Told { measure, offset, class, classes, is_new: self.is_first_word() }))
+        Some((teller, ResponseRank { measure, offset, class, classes, is_new: self.is_first_word() }))
     }
 
     fn is_first_word(&mut self) -> bool {

@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use crate::body::Timer;
 
-/// A connection from which nothing has come for so long, or for up to twice as long, rests. The memory that it gives back then has
-/// to be fetched again with the next bytes, which takes a few microseconds. So clients that are at work are not to meet it.
+/// A connection from which nothing has come for so long, or for up to twice as long, rests. The memory that it gives
+/// back then has to be fetched again with the next bytes, which takes a few microseconds. So clients that are at work
+/// are not to meet it.
 const REST: Duration = Duration::from_secs(3);
 
 /// Whether a connection rests. No clock is read and no timer set for the bytes that come: the timer fires once in [`REST`].

@@ -50,7 +50,7 @@ pub(super) struct StreamFlow {
     credit_bytes: u64,
     /// The same by urgency. The more urgent bytes are taken to leave first.
     credit_by_urgency: [u64; URGENCIES],
-    /// What the client has said of streams whose responses have not begun.
+    /// Priorities that the client has sent for streams whose responses have not begun.
     pub early: EarlyWords,
     /// The group of its streams; `None`: there was none yet.
     group: Option<GroupId>,
@@ -61,7 +61,7 @@ pub(super) struct StreamFlow {
     waiting: Vec<WaitingStream>,
     /// In kernel mode: [`TransportProgress::bytes`] when the kernel was told; `None`: something has changed since.
     told_at_bytes: Option<u64>,
-    /// What it was told last; `None`: nothing yet.
+    /// The words that the kernel was given last; `None`: none yet.
     words: Option<Box<Words>>,
 }
 

@@ -8,9 +8,9 @@ use scheduler::priority::Priority;
 pub(crate) struct StreamPriority {
     /// The number of the stream.
     pub stream: u32,
-    /// What its request says.
+    /// The priority that the client asks for.
     pub client: PriorityField,
-    /// What the origin says, which overrides it.
+    /// The priority that the origin sets, which overrides that of the client.
     pub origin: PriorityField,
 }
 
@@ -27,7 +27,7 @@ impl StreamPriority {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
-/// What a client has said of streams whose responses have not begun.
+/// Priorities that a client has sent for streams whose responses have not begun.
 #[derive(Debug, Default)]
 pub(super) struct EarlyWords(Vec<(u32, PriorityField)>);
 

@@ -1,9 +1,9 @@
 //! HTTP/2: resets streams whose client takes nothing.
 //!
-//! A client may close the window of a stream while its connection goes on, so a full transport is no sign of that.
-//! The task of a stream polls its body again only when the framing has sent the bytes before; while the window is closed, it
-//! does not. So the body notes when it gives bytes to the framing and when it is polled again ([`StreamProgress`]). The
-//! task of the stream ([`spawn_stream`]) watches that, because it alone runs while the body waits for nothing.
+//! A client may close the window of a stream while its connection goes on, so a full transport is no sign of that. The
+//! task of a stream polls its body again only when the framing has sent the bytes before; while the window is closed,
+//! it does not. So the body notes when it gives bytes to the framing and when it is polled again ([`StreamProgress`]).
+//! The task of the stream ([`spawn_stream`]) watches that, because it alone runs while the body waits for nothing.
 //!
 //! Time counts only while the window is what the stream waits for: all bytes that the connection had to pass on before
 //! have arrived, or nothing arrives at all. So a stream that shares a slow path with many others is not given up.

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::transport::{ClientSide, Measurements, Peer, Transport};
-use crate::uplink::{Teller, Told};
+use crate::uplink::{ResponseRank, Teller};
 
 /// A TCP socket. Reads and writes try at once, and look at the readiness only when that fails: the gate has looked
 /// before.
@@ -75,7 +75,7 @@ impl Transport for TcpTransport {
         kernel::socket::set_notsent_lowat(&*self.stream, bytes.unwrap_or(u32::MAX))
     }
 
-    fn tell(&self, teller: &Teller, words: &[Told]) -> io::Result<()> {
+    fn tell(&self, teller: &Teller, words: &[ResponseRank]) -> io::Result<()> {
         teller.tell(&*self.stream, words)
     }
 

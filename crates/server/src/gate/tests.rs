@@ -298,7 +298,7 @@ async fn where_nothing_is_paced_a_stream_waits_for_the_bytes_of_more_urgent_ones
     flow.handle_sent(10_000);
     assert_eq!(leave(usual), Poll::Ready(10_000));
     assert_eq!(leave(late), Poll::Pending);
-    // What the client's window holds back stops no other stream.
+    // Bytes that the client's window holds back stop no other stream.
     flow.handle_flushed();
     assert_eq!(leave(late), Poll::Ready(10_000));
     // The client thinks better of it.

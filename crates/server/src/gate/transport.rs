@@ -17,7 +17,7 @@ use std::{
 use scheduler::Path;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::uplink::{Teller, Told};
+use crate::uplink::{ResponseRank, Teller};
 
 /// The transport of one connection, owned by its gate.
 ///
@@ -45,7 +45,7 @@ pub trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// # Errors
     ///
     /// When the kernel refuses it. Then what it sends is ranked as that of any other server.
-    fn tell(&self, teller: &Teller, words: &[Told]) -> io::Result<()>;
+    fn tell(&self, teller: &Teller, words: &[ResponseRank]) -> io::Result<()>;
 
     /// Takes `ahead`, and then bytes of a part of a file, which the page cache has. Returns how many bytes it took in
     /// all. 0: it takes no bytes from this file, or the file has none there.

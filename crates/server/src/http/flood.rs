@@ -1,9 +1,9 @@
 //! How many control frames an HTTP/2 client may send (RFC 9113, section 10.5). No I/O, no clock.
 //!
-//! Control frames cost the client a few bytes and no window, and the server an answer or a look at its streams. A client at work
-//! sends them because of something: it asks for updates of windows and measures the path when data comes, and it ranks what it has
-//! just asked for. So control frames are earned by requests and by what was sent to the client, and a bucket has some for all else.
-//! A flood of requests, empty DATA or CONTINUATION is not looked at here: h2 has bounds for these.
+//! Control frames cost the client a few bytes and no window, and the server an answer or a look at its streams. A
+//! normal client sends them for a reason. It updates windows and measures the path when data comes, and it ranks its
+//! new requests. So control frames are earned by requests and by frames sent to the client, and a bucket has some for
+//! all else. A flood of requests, empty DATA or CONTINUATION is not looked at here: h2 has bounds for these.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::frames::{FrameHead, kind};
 
-/// Control frames that are free, and as many again after [`REFILL`]. A client that is kept alive needs one a second. A fuzzer's
-/// input has room for a few hundred.
+/// Control frames that are free, and as many again after [`REFILL`]. A client that is kept alive needs one a second. A
+/// fuzzer's input has room for a few hundred.
 const FREE: u32 = if cfg!(fuzzing) { 50 } else { 1_000 };
 const REFILL: Duration = Duration::from_secs(10);
 /// For each frame of a response: naive clients send two WINDOW_UPDATE and a PING for each.

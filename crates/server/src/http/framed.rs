@@ -23,15 +23,15 @@ use super::{
 };
 use crate::{gate::Flow, metrics::WorkerMetrics};
 
-/// A connection of HTTP/2, of which the first bytes may have been read already. It ends as such connections do: acknowledgements
-/// of all kinds come until the end.
+/// A connection of HTTP/2, of which the first bytes may have been read already. It ends as such connections do:
+/// acknowledgements of all kinds come until the end.
 ///
-/// Frames are counted on their way. A client that floods the connection with control frames ([`super::flood`]) gets a GOAWAY, and
-/// h2 sees the end of the connection. PRIORITY_UPDATE frames are read, because h2 ignores them.
+/// Frames are counted on their way. A client that floods the connection with control frames ([`super::flood`]) gets a
+/// GOAWAY, and h2 sees the end of the connection. PRIORITY_UPDATE frames are read, because h2 ignores them.
 ///
-/// h2 reads into a buffer that it never gives back, one read behind the other, until the end of the buffer is reached. When the
-/// connection rests, what is left of the buffer is filled by a frame that h2 ignores, so that h2 begins a buffer, this one or a new
-/// one, and the memory of all of its pages is given back.
+/// h2 reads into a buffer that it never gives back, one read behind the other, until the end of the buffer is reached.
+/// When the connection rests, a frame that h2 ignores fills the rest of the buffer. Then h2 begins a buffer, this one
+/// or a new one, and the memory of all of its pages is given back.
 #[derive(Debug)]
 pub(super) struct Framed<S> {
     inner: S,
@@ -81,7 +81,7 @@ impl<S> Framed<S> {
         }
     }
 
-    /// What the client says of its windows and of what is urgent concerns `flow`. It may have so many streams at once.
+    /// `flow` is told the windows and priorities that the client sends. The client may have `streams` streams at once.
     pub(super) fn with_flow(mut self, flow: Flow, streams: u32) -> Self {
         flow.set_keeps_buffer();
         (self.flow, self.most_early) = (Some(flow), streams as usize);

@@ -24,7 +24,7 @@ const END_HEADERS: u8 = 4;
 /// Bytes of the largest payload that every peer takes.
 const LARGEST_PAYLOAD_BYTES: usize = 16 * 1024;
 
-/// What comes of a frame.
+/// A part of a frame, given out as soon as its bytes come.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part<'a> {
     /// All of its head.
@@ -114,7 +114,8 @@ impl Frames {
     }
 }
 
-/// The head of a frame that is ignored and that fills `bytes`, or as many as a frame may have; and its length. `None`: it has no room.
+/// The head of a frame that is ignored and that fills `bytes`, or as many as a frame may have; and its length. `None`:
+/// it has no room.
 pub(super) fn filler(bytes: usize) -> Option<([u8; FRAME_HEAD_BYTES], usize)> {
     let payload = bytes.checked_sub(FRAME_HEAD_BYTES)?.min(LARGEST_PAYLOAD_BYTES);
     let [.., long, high, low] = payload.to_be_bytes();

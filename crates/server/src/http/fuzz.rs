@@ -44,8 +44,8 @@ use crate::{
     pipeline::target::Target,
 };
 
-/// The bytes of an HTTP/1 connection. However they are cut, the same requests are found in them, with the same bodies; these are those
-/// that a plain reading of the standard finds, and hyper does not read them otherwise.
+/// The bytes of an HTTP/1 connection. However they are cut, the same requests are found in them, with the same bodies;
+/// these are those that a plain reading of the standard finds, and hyper does not read them otherwise.
 pub fn requests(bytes: &[u8]) {
     // Below what hyper takes of chunk extensions.
     let bytes = &bytes[..bytes.len().min(4000)];
@@ -194,7 +194,7 @@ fn limits() -> Limits {
 #[derive(Debug, PartialEq)]
 struct Served {
     requests: Vec<Seen>,
-    /// What came after them was refused, with this status.
+    /// The status with which the next request was refused; `None`: none was.
     refused: Option<u16>,
 }
 
@@ -217,7 +217,7 @@ impl Seen {
     }
 }
 
-/// What is found on a connection. `None` for HTTP/2, and where nothing comes.
+/// The requests that are found on a connection. `None` for HTTP/2, and where nothing comes.
 fn serve(bytes: &[u8], piece: usize) -> Option<Served> {
     RUNTIME.with(|runtime| runtime.block_on(connection(bytes, piece)))
 }
@@ -250,7 +250,7 @@ async fn connection(bytes: &[u8], piece: usize) -> Option<Served> {
     Some(Served { requests: requests.into_inner(), refused: refused.into_inner() })
 }
 
-/// What hyper finds on a connection.
+/// The requests that hyper finds on a connection.
 fn served_by_hyper(bytes: &[u8]) -> Vec<Seen> {
     let requests = Mutex::new(Vec::new());
     let service = service_fn(|request: Request<Incoming>| {
@@ -285,7 +285,7 @@ fn characters(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }
 
-/// Somebody who sends bytes in pieces, closes that side, and takes whatever comes.
+/// A client that sends bytes in pieces, closes that side, and takes all that comes.
 pub(crate) struct Pieces {
     bytes: Vec<u8>,
     at: usize,
@@ -321,8 +321,8 @@ impl AsyncWrite for Pieces {
     }
 }
 
-/// The bytes of an HTTP/2 client behind the preface. However they are cut, they have the same frames, which are those of a plain
-/// reading, and as many are taken. The connection ends with its input, and the client gets whole frames.
+/// The bytes of an HTTP/2 client behind the preface. However they are cut, they have the same frames, which are those
+/// of a plain reading, and as many are taken. The connection ends with its input, and the client gets whole frames.
 pub fn http2(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(32_000)];
     let plain = frames_plainly(bytes);
@@ -373,7 +373,7 @@ fn served_over_http2(bytes: &[u8], piece: usize) -> (Vec<u8>, u64) {
     let bytes = [HTTP2_PREFACE, bytes].concat();
     // Between two pieces, all else that can go on does.
     let polls = 4 * bytes.len().div_ceil(piece) + 10_000;
-    let stream = Turns { pieces: Pieces::new(&bytes, piece), rests: false, sent: sent.clone() };
+    let stream = YieldingPieces { pieces: Pieces::new(&bytes, piece), rests: false, sent: sent.clone() };
     let metrics = Arc::<WorkerMetrics>::default();
     let answer = |request: Request<RequestBody>, _| async move {
         let length = 100 * request.uri().path().len();
@@ -405,13 +405,13 @@ fn served_over_http2(bytes: &[u8], piece: usize) -> (Vec<u8>, u64) {
 }
 
 /// As [`Pieces`], but other tasks have their turn between two pieces, and the bytes sent are kept.
-struct Turns {
+struct YieldingPieces {
     pieces: Pieces,
     rests: bool,
     sent: Arc<Mutex<Vec<u8>>>,
 }
 
-impl AsyncRead for Turns {
+impl AsyncRead for YieldingPieces {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         self.rests = !self.rests;
         if self.rests {
@@ -422,7 +422,7 @@ impl AsyncRead for Turns {
     }
 }
 
-impl AsyncWrite for Turns {
+impl AsyncWrite for YieldingPieces {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.sent.lock().extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
@@ -437,8 +437,8 @@ impl AsyncWrite for Turns {
     }
 }
 
-/// The path of a request. What routes and rules match, what an upstream gets, and what that would match are one path, with nothing
-/// left in it that climbs.
+/// The path of a request. Routes and rules match the path that an upstream gets, and no segment that climbs is left in
+/// it.
 pub fn paths(bytes: &[u8]) {
     let Ok(target) = PathAndQuery::try_from(bytes) else { return };
     let Ok(path) = Target::parse(target.path()) else { return };

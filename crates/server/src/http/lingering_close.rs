@@ -12,8 +12,8 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// A closed connection whose client is still sending is read from for so long and so far, because closing a socket with
-/// unread bytes resets it, and throws away what was not sent yet (RFC 9112, section 9.6).
+/// A closed connection whose client is still sending is read for so long, and up to so many bytes. Closing a socket
+/// with unread bytes would reset it, and discard the bytes that were not sent yet (RFC 9112, section 9.6).
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: u32 = 4 * 1024 * 1024;
 /// For the last bytes of a transport that is shut down (the TLS alert).

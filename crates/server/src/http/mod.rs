@@ -102,7 +102,7 @@ where
                 let idle = idle.unwrap_or(session.idle_timeout());
                 let (stream, early) = session.into_parts();
                 let client = tunnel::Client::new(stream, early, flow, class);
-                // What comes after HTTP/1 is in a box, so that an idle connection is not as large as it.
+                // The future of the tunnel is in a box, so that an idle connection is not as large as it.
                 Box::pin(tunnel::run(client, *upgraded, &server.stopping, idle)).await;
             }
             None => {
@@ -134,7 +134,8 @@ where
     drive_http2(stream, &snapshot.http, state, move || flow.gave_up(), answer)
 }
 
-/// Has each request answered. `gave_up`: whether the client takes nothing of a response. In a box, so that a connection of HTTP/1 is not as large.
+/// Has each request answered. `gave_up`: whether the client takes nothing of a response. In a box, so that a connection
+/// of HTTP/1 is not as large.
 fn drive_http2<S, F, B>(
     stream: Framed<S>,
     settings: &HttpSettings,

@@ -75,7 +75,7 @@ mod tests {
         [head, payload.to_vec()].concat()
     }
 
-    /// What the bytes say, in pieces.
+    /// The updates in `bytes`, which come in pieces of `piece` bytes.
     fn read(bytes: &[u8], piece: usize) -> Result<Vec<PriorityUpdate>, Fault> {
         let (mut frames, mut updates, mut read) = (Frames::behind(0), PriorityUpdates::default(), Ok(Vec::new()));
         for piece in bytes.chunks(piece) {

@@ -46,7 +46,7 @@ where
     };
     let mut passed = pin!(passed);
     tokio::select! {
-        // Whoever broke off knows why.
+        // The side that broke off knows why.
         _ = &mut passed => {}
         () = silent => {}
         () = stopping.cancelled() => {}
@@ -56,8 +56,8 @@ where
 /// Bytes that wait for the uplink or for the window of the client.
 const STREAM_BYTES: usize = 16 * 1024;
 
-/// The same in a task of its own, between the upstream and a stream of HTTP/2. Returns what its client gets. The body of the
-/// response takes its turns on the uplink, like any other of its connection. When it is dropped, the task ends.
+/// The same in a task of its own, between the upstream and a stream of HTTP/2. Returns what its client gets. The body
+/// of the response takes its turns on the uplink, like any other of its connection. When it is dropped, the task ends.
 pub(crate) fn of_stream(
     from_client: IncomingBody,
     upstream: Upgraded,
@@ -71,8 +71,9 @@ pub(crate) fn of_stream(
     ReaderBody::new(far)
 }
 
-/// The client's side. Counts what passes; and what goes to the client takes its turn on the uplink, burst by burst: what comes
-/// without a pause is like one response of unknown length, so that a short message is never behind all that was said before.
+/// The client's side. Counts the bytes that pass. Bytes for the client take their turn on the uplink, burst by burst. A
+/// burst comes without a pause, and is ranked like one response of unknown length. So bytes sent earlier do not lower
+/// the rank of a short message.
 pub(super) struct Client<S> {
     inner: S,
     /// Bytes of the client's that were read already.

@@ -37,8 +37,8 @@ pub(super) struct Admitted {
 
 /// Waits for a slot as long as the client does.
 ///
-/// An HTTP/2 client that goes away resets its stream, which drops this future. The kernel is asked about the connection, too,
-/// because a connection that takes nothing is not read either.
+/// An HTTP/2 client that goes away resets its stream, which drops this future. The kernel is asked about the
+/// connection, too, because a connection that takes nothing is not read either.
 pub(super) async fn wait(
     request: &mut RequestContext,
     snapshot: &ConfigSnapshot,

@@ -29,7 +29,7 @@ pub(crate) enum AnswerBody {
     /// From a file, or a page of ours.
     File(FileBody),
     /// As an upstream sends it.
-    Upstream(Box<Holding>),
+    Upstream(Box<SlotBody>),
     /// As a program writes it; or here whole, with trailers.
     Program(OriginBody),
     /// As an origin sent it; kept here until the client takes it.
@@ -45,20 +45,20 @@ pub(crate) enum AnswerBody {
 }
 
 /// A body that holds a slot to its end, where there is one, or until its client is gone.
-pub(crate) struct Holding {
+pub(crate) struct SlotBody {
     body: UpstreamBody,
     slot: Option<Slot>,
     presence: Option<Presence>,
     pulse: Option<Pulse>,
 }
 
-impl fmt::Debug for Holding {
+impl fmt::Debug for SlotBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Holding").field("body", &self.body).field("slot", &self.slot).finish_non_exhaustive()
+        f.debug_struct("SlotBody").field("body", &self.body).field("slot", &self.slot).finish_non_exhaustive()
     }
 }
 
-impl Holding {
+impl SlotBody {
     pub(super) fn new(body: UpstreamBody, slot: Option<Slot>, presence: Presence, pulse: Option<Pulse>) -> Self {
         Self { body, slot, presence: Some(presence), pulse }
     }
@@ -114,7 +114,7 @@ impl Holding {
     }
 }
 
-impl Drop for Holding {
+impl Drop for SlotBody {
     fn drop(&mut self) {
         // A body of known length is dropped with its last byte.
         if let Some(slot) = self.slot.take()

@@ -12,7 +12,8 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::body::IncomingBody;
 
-/// The body of a request over HTTP/2. Its client is asked for it (`100 Continue`) as soon as it is wanted, if it waits for that.
+/// The body of a request over HTTP/2. Its client is asked for it (`100 Continue`) as soon as it is wanted, if it waits
+/// for that.
 pub(super) fn asked_for(parts: &Parts, body: IncomingBody, interims: &http2::Interims) -> IncomingBody {
     let waits = parts.headers.get(EXPECT).is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     if !waits || body.is_none() {

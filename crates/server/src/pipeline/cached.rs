@@ -33,7 +33,7 @@ use crate::{
 /// The longest that a request waits for what another one has asked for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a look into the cache leads to.
+/// The result of a look into the cache.
 pub(super) enum Looked {
     /// A stored response.
     Answer(Response<AnswerBody>),
@@ -120,7 +120,7 @@ pub(super) async fn look(
             shared.counts.add(&mut request.record.cache, Done::Passed);
             return asks(request, None, old, "bypass");
         }
-        // What is never fresh answers one request only.
+        // A response that is never fresh answers one request only.
         let is_shared = old.as_ref().is_none_or(|old| old.stored.is_shared_at_once());
         let turn = match is_shared && !waited {
             true => shared.store.begin(&key, now_ms()),

@@ -33,7 +33,7 @@ pub(super) async fn classify(request: &mut RequestContext, snapshot: &ConfigSnap
     request.classified(snapshot, verdict);
 }
 
-/// What the classifier needs to know of a request.
+/// The facts about a request that the classifier needs.
 fn facts<'a>(
     connection: &'a Connection,
     snapshot: &ConfigSnapshot,

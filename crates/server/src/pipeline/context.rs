@@ -1,4 +1,4 @@
-//! What is known of a request while it is answered.
+//! The state of a request while it is answered.
 
 use std::{
     sync::{
@@ -66,7 +66,7 @@ pub(super) struct RequestContext {
     pub(super) body: Option<ClientBody>,
     /// A call of gRPC.
     pub(super) call: Option<Call>,
-    /// What the client of a WebSocket over HTTP/2 sends, until the upstream takes it.
+    /// The bytes that the client of a WebSocket over HTTP/2 sends, until the upstream takes them.
     pub(super) websocket: Option<IncomingBody>,
     /// HTTP/2: the way of interim responses to the client.
     pub(super) interims: Option<http2::Interims>,
@@ -84,7 +84,7 @@ pub(super) struct RequestContext {
     pub(super) record: RecordContext,
 }
 
-/// What the record of a request needs beside its response.
+/// The facts that the record of a request needs beside its response.
 pub(super) struct RecordContext {
     pub(super) started: Instant,
     pub(super) version: Version,
@@ -112,7 +112,7 @@ pub(super) struct RecordContext {
     pub(super) server: Option<Arc<str>>,
     /// How many servers of an upstream were asked.
     pub(super) attempts: u32,
-    /// What the shared cache did.
+    /// The outcome of the request at the shared cache, as the log names it.
     pub(super) cache: Option<&'static str>,
     /// Its trace, and when its parts began and ended.
     pub(super) spans: RequestSpans,

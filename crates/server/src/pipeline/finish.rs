@@ -1,4 +1,5 @@
-//! What every response gets before it is sent: the name of the server, the transforms of its route, and the cookie of its session.
+//! The last step of every response before it is sent: the name of the server, the transforms of its route, and the
+//! cookie of its session.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, Version, header};
 
@@ -34,7 +35,7 @@ pub(super) fn finish<'a>(
         hints.learn(page, response.status(), response.headers());
     }
     if request.record.version != Version::HTTP_2 && !request.is_read() {
-        // The rest of the body comes before the next request, and nobody reads it.
+        // The rest of the body comes before the next request, and is not read.
         response.headers_mut().insert(header::CONNECTION, CLOSE);
     }
     if let Some(cookie) = request.verdict.set_cookie.take() {
@@ -46,7 +47,8 @@ pub(super) fn finish<'a>(
     compressing
 }
 
-/// Adds fields that a server of `forward-auth` has for the client. They take the place of those of the origin, but for cookies.
+/// Adds fields that a server of `forward-auth` has for the client. They take the place of those of the origin, but for
+/// cookies.
 fn add_of_auth(fields: Vec<(HeaderName, HeaderValue)>, headers: &mut HeaderMap) {
     for (name, _) in fields.iter().filter(|(name, _)| name != header::SET_COOKIE) {
         headers.remove(name);

@@ -1,9 +1,10 @@
 //! `forward-auth`: another server, such as one for single sign-on, says whether a request goes on.
 //!
-//! It gets the head of the request by GET, without a body, and with `X-Forwarded-Method` and `X-Forwarded-Uri`. Caddy and
-//! Traefik send the same, so servers that are made for them can be asked. An answer of 2xx lets the request go on; some of its fields may go
-//! on with the request, and some to the client, such as a cookie that is renewed. Any other
-//! answer goes to the client, for example a redirect to a page for signing in. Without an answer the request is refused.
+//! It gets the head of the request by GET, without a body, and with `X-Forwarded-Method` and `X-Forwarded-Uri`. Caddy
+//! and Traefik send the same, so servers that are made for them can be asked. An answer of 2xx lets the request go on;
+//! some of its fields may go on with the request, and some to the client, such as a cookie that is renewed. Any other
+//! answer goes to the client, for example a redirect to a page for signing in. Without an answer the request is
+//! refused.
 
 use std::{pin::pin, sync::Arc};
 

@@ -18,7 +18,7 @@ const OF_PAGE: [header::HeaderName; 8] = [
     header::LAST_MODIFIED,
 ];
 
-/// Gives an answer the form of gRPC. What an upstream says stays as it is: clients know what statuses of HTTP mean.
+/// Gives an answer the form of gRPC. A response of an upstream stays as it is: clients know what HTTP statuses mean.
 pub(super) fn answer(request: &RequestContext, mut response: Response<AnswerBody>) -> Response<AnswerBody> {
     let Some(call) = &request.call else { return response };
     if request.record.server.is_some() && request.is_answered_by_origin {

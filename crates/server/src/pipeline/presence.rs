@@ -1,5 +1,5 @@
-//! Whether the client of a request is still there while its answer is made. In HTTP/1 nothing reads the connection meanwhile, and in
-//! HTTP/2 nothing does while the answer to a control frame cannot be written, so the kernel is asked.
+//! Whether the client of a request is still there while its answer is made. In HTTP/1 nothing reads the connection
+//! meanwhile, and in HTTP/2 nothing does while the answer to a control frame cannot be written, so the kernel is asked.
 
 use std::{
     future::Future,
@@ -34,10 +34,10 @@ pub(crate) struct Presence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClientGone;
 
-/// A client that closes its side may be gone, or wait for the answer; the kernel cannot tell. A client that closes right behind its
-/// request waits; one that closes later has given up. For a client that was still sending, only a reset tells. One watch follows a
-/// request through all its phases, so the phase in which its client closes does not matter. An HTTP/2 client that closes its side
-/// takes no answer.
+/// A client that closes its side may be gone, or wait for the answer; the kernel cannot tell. A client that closes
+/// right behind its request waits; one that closes later has given up. For a client that was still sending, only a
+/// reset tells. One watch follows a request through all its phases, so the phase in which its client closes does not
+/// matter. An HTTP/2 client that closes its side takes no answer.
 struct Watch {
     /// `None`: not waited for yet.
     timer: Option<Timer>,

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use access_log::{Sent, Told};
+use access_log::{Processed, Sent};
 use heads::{GrpcStatus, PriorityField};
 use http::{HeaderMap, Response, StatusCode, Version, header};
 use http_body::Body as _;
@@ -122,7 +122,7 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
             let class = counters.name().clone();
             let SendOutcome { body_bytes, complete, slowdown, .. } = outcome;
             let sent = Sent { body_bytes, complete, slowdown };
-            let told = Told {
+            let processed = Processed {
                 class,
                 user,
                 waited: waited.unwrap_or_default(),
@@ -132,13 +132,14 @@ pub(super) fn announce(request: RequestContext, mut response: Response<AnswerBod
                 trace,
                 grpc_status: call.map(GrpcStatus::number),
             };
-            entry.write(&log, status, sent, response_time, told);
+            entry.write(&log, status, sent, response_time, processed);
         }
     })
 }
 
-/// How urgent a response of HTTP/2 is among those of its connection (RFC 9218). What the origin says of it overrides what
-/// the client says. A connection of a trusted proxy carries many clients, and none of them says what is urgent for others.
+/// How urgent a response of HTTP/2 is among those of its connection (RFC 9218). The priority that the origin sets
+/// overrides that of the client. A connection of a trusted proxy carries many clients, and none of them says what is
+/// urgent for others.
 fn priority(request: &RequestContext, said: &HeaderMap) -> Option<StreamPriority> {
     let interims = request.interims.as_ref().filter(|_| request.verdict.believed.is_none())?;
     let (client, origin) = (request.record.priority, PriorityField::of(said));

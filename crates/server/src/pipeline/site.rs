@@ -63,8 +63,8 @@ pub(super) fn find(connection: &Connection, snapshot: &ConfigSnapshot, parts: &P
     Ok(site)
 }
 
-/// Refuses a malformed path (RFC 9113, section 8.3.1) and too many fields in a head of HTTP/2. A client may send each cookie
-/// in a field of its own (section 8.2.3), so all cookies count as one field.
+/// Refuses a malformed path (RFC 9113, section 8.3.1) and too many fields in a head of HTTP/2. A client may send each
+/// cookie in a field of its own (section 8.2.3), so all cookies count as one field.
 fn http2_head(snapshot: &ConfigSnapshot, parts: &Parts) -> Result<(), StatusCode> {
     let path = parts.uri.path_and_query().map_or("", PathAndQuery::as_str);
     if !path.starts_with('/') && (path != "*" || parts.method != Method::OPTIONS) && parts.method != Method::CONNECT {

@@ -42,7 +42,7 @@ struct Traced {
 struct Times {
     /// The span of the request, as far as it is known.
     request: Span,
-    /// What the servers before have said of the trace.
+    /// The `tracestate` that the servers before have sent with the request.
     state: Option<Box<str>>,
     body: Option<(Instant, Instant)>,
     waits_since: Option<Instant>,
@@ -141,7 +141,7 @@ impl RequestSpans {
         }
     }
 
-    /// What the steps have found of the request.
+    /// The route, the client and the class of the request are known.
     pub(super) fn is_of(&mut self, route: Option<&str>, client: IpAddr, class: &str) {
         let Some(Times { request, .. }) = self.times() else { return };
         if let Some(route) = route {
@@ -185,14 +185,14 @@ fn request(context: &Context, connection: &Connection, parts: &Parts) -> Span {
     span
 }
 
-/// What is known of a request whose response has ended.
+/// The facts about a request whose response has ended.
 pub(super) struct Ended<'a> {
     pub(super) started: Instant,
     pub(super) status: StatusCode,
     pub(super) outcome: &'a SendOutcome,
     /// The upstream's server that answered.
     pub(super) server: Option<&'a str>,
-    /// What the shared cache did.
+    /// The outcome of the request at the shared cache, as the log names it.
     pub(super) cache: Option<&'static str>,
     /// Why the request was refused a slot.
     pub(super) refused: Option<Refusal>,

@@ -6,8 +6,8 @@ use http::{HeaderValue, header, request::Parts};
 
 use crate::classify::{decoded_path, encoded_path};
 
-/// A path, decoded once for routes and programs ([`decoded_path`]). What an upstream may take for `/admin` must not pass a route
-/// for `/admin` in disguise.
+/// A path, decoded once for routes and programs ([`decoded_path`]). A path that an upstream may take for `/admin` must
+/// not pass a route for `/admin` in disguise.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Target<'a> {
     raw: &'a str,
@@ -24,12 +24,12 @@ impl<'a> Target<'a> {
         decoded_path(raw).map(|decoded| Self { raw, decoded }).ok_or(BadPath)
     }
 
-    /// A path that nobody has to decode: the site has no routes.
+    /// A path that need not be decoded: the site has no routes.
     pub(crate) fn unread(raw: &'a str) -> Self {
         Self { raw, decoded: Cow::Borrowed(raw) }
     }
 
-    /// What patterns are matched against.
+    /// The path that patterns are matched against.
     pub(crate) fn decoded(&self) -> &str {
         &self.decoded
     }

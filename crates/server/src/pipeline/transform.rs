@@ -21,8 +21,8 @@ pub(crate) enum Transform {
     Expires(Arc<Expires>),
     /// `cors`: pages of some other origins may read the response.
     Cors(Arc<Cors>),
-    /// `response-headers` of the site, then of the route. Holds for error pages, too, so that a field such as Strict-Transport-Security is on
-    /// every response of the route.
+    /// `response-headers` of the site, then of the route. Holds for error pages, too, so that a field such as
+    /// Strict-Transport-Security is on every response of the route.
     Headers(HeaderRules),
     /// `[compression]`: bodies that the client accepts so are compressed while they are sent.
     Compress(Compress),
@@ -58,7 +58,7 @@ impl Transform {
         }
     }
 
-    /// Changes the response to a request. What takes long is returned, to be awaited.
+    /// Changes the response to a request. A compression that takes long is returned, to be awaited.
     pub(crate) fn apply(&self, asked: &Asked<'_>, response: &mut Response<AnswerBody>) -> Option<Compressing<'_>> {
         match self {
             // Without TLS an attacker could write it (RFC 6797, section 7.2).

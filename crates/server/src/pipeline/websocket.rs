@@ -1,7 +1,7 @@
 //! WebSocket over HTTP/2 (RFC 8441): a request of the method CONNECT that names the protocol.
 //!
-//! It takes the way of the request that HTTP/1.1 has for the same, so one reading holds for both: guards, rules and the upstream
-//! see a GET with `Upgrade: websocket`.
+//! It takes the way of the request that HTTP/1.1 has for the same, so one reading holds for both: guards, rules and the
+//! upstream see a GET with `Upgrade: websocket`.
 
 use std::time::Duration;
 

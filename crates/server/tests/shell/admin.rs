@@ -445,7 +445,7 @@ fn a_change_is_taken_back_unless_it_was_changed_since() {
     assert_eq!((undo(2).status, weight()), (200, json!(3)));
     assert_eq!((undo(1).status, weight()), (200, json!(1)));
     assert_eq!(undo(1).status, 409, "it was taken back already");
-    // What was taken back can be had again.
+    // A change that was taken back can be had again.
     assert_eq!((undo(4).status, weight()), (200, json!(3)));
     assert_eq!(undo(99).status, 404);
 

@@ -1,4 +1,4 @@
-//! What HTTP/1 clients may say, byte by byte, and what they are told.
+//! The requests of HTTP/1 clients, byte by byte, and the responses to them.
 
 use std::time::Duration;
 
@@ -166,11 +166,11 @@ fn a_head_that_takes_too_long_is_answered_with_408() {
     let mut client = server.connect();
     client.send([GET, "GET /a"].concat());
     assert_eq!(statuses(&client.rest()), [200, 408]);
-    // What could become HTTP/2, too.
+    // A beginning that could become HTTP/2 is answered with 408, too.
     let mut client = server.connect();
     client.send("PRI * HT");
     assert_eq!(statuses(&client.rest()), [408]);
-    // Who says nothing is not told anything.
+    // A client that has sent nothing gets no response.
     assert_eq!(server.connect().rest(), "");
 }
 

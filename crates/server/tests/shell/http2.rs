@@ -174,7 +174,7 @@ fn a_flood_of_control_frames_ends_the_connection_and_no_other() {
             let mut reader = stream.try_clone().expect("a second handle");
             let got = std::thread::spawn(move || {
                 let mut got = Vec::new();
-                // What came before a reset counts.
+                // The bytes that came before a reset count.
                 let _ = std::io::Read::read_to_end(&mut reader, &mut got);
                 got
             });
@@ -194,7 +194,7 @@ fn a_flood_of_control_frames_ends_the_connection_and_no_other() {
 fn what_is_refused_has_no_body_for_head() {
     let root = root();
     let mut config = config(root.path());
-    // Whoever has no slot at once is refused.
+    // A request that gets no slot at once is refused.
     config.classes.admission.enabled = true;
     config.classes.admission.total = NonZeroU32::new(1);
     config.classes.classes[0].given.most_waiting = 0;
@@ -310,7 +310,7 @@ fn a_client_that_does_not_answer_does_not_hold_up_a_stop() {
         let (mut client, _) = connect(server.addresses[0]).await;
         answer(&mut client, get("http://x/a.txt")).await;
     });
-    // From here on nobody drives the client's side of the connection, and it stays open.
+    // From here on the client's side of the connection is not driven, and stays open.
     server.handle.shutdown();
     server.wait();
 }

@@ -200,7 +200,7 @@ fn workers_that_never_serve_are_tried_again_at_the_start_and_refused_at_a_reload
     let error = error.to_string();
     assert!(error.contains("sh for the class default of the upstream app") && !error.contains("exit"), "{error}");
     assert_eq!(statuses(&server.say(GET)), [200]);
-    // What is as it was replaces nobody.
+    // An unchanged configuration replaces no program.
     server.handle.reload(with("exit 1")).expect("the same configuration");
     server.handle.shutdown();
     server.wait();

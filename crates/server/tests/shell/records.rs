@@ -1,4 +1,4 @@
-//! What is left behind: the access log, and the metrics.
+//! The records of the server: the access log, and the metrics.
 
 use std::path::Path;
 

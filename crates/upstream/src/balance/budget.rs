@@ -2,7 +2,7 @@
 //! load on servers that fail because of their load.
 //!
 //! Requests are not counted here: the caller passes the count that servers keep anyway, so a request that succeeds at once
-//! costs nothing. What is saved up fades within ten seconds.
+//! costs nothing. Saved retries fade within ten seconds.
 
 /// Time in which savings fade.
 const FADES_NS: u64 = 10_000_000_000;

@@ -4,8 +4,8 @@
 //! keys move, each to the server with the next score. When a server comes, it takes its part of the keys and no other key
 //! moves.
 //!
-//! With a bound, no server has more than its fair part of the requests under way, times the bound: a key whose server is
-//! full goes to the server with the next score until there is room again.
+//! With a bound, no server has more than its fair part of the requests under way, times the bound. A key whose server
+//! is full goes to the server with the next score until there is room again.
 
 use std::hash::Hasher as _;
 

@@ -6,15 +6,15 @@ use super::*;
 
 /// A server that never answers, and tells when a request came (`true`) and when it was given up (`false`).
 fn silent() -> (Near, UnboundedReceiver<bool>) {
-    struct Told(tokio::sync::mpsc::UnboundedSender<bool>);
-    impl Drop for Told {
+    struct DropNotice(tokio::sync::mpsc::UnboundedSender<bool>);
+    impl Drop for DropNotice {
         fn drop(&mut self) {
             let _ = self.0.send(false);
         }
     }
     let (tell, told) = unbounded_channel();
     let near = Near::http(move |_| {
-        let told = Told(tell.clone());
+        let told = DropNotice(tell.clone());
         let _ = told.0.send(true);
         async move {
             std::future::pending::<()>().await;

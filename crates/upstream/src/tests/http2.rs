@@ -480,7 +480,7 @@ async fn a_refused_call_is_sent_again_with_what_was_read_of_its_body() {
     assert_eq!(answer.response.into_body().collect().await.unwrap().to_bytes(), "ok");
     assert_eq!(taken.load(SeqCst), 2);
 
-    // What the second server gets.
+    // The second attempt gets the whole body.
     let refuses = Peer::raw(move |stream, _| async move {
         let mut connection = h2::server::handshake(stream).await.unwrap();
         let mut refused = 0;

@@ -23,7 +23,7 @@ fn of_service(name: &str) -> UpstreamServer {
     UpstreamServer::new(UpstreamAddress::Service(name.to_owned()), None, false, domain)
 }
 
-/// What is known of the servers: the end of the address, priority and weight.
+/// The known servers: the end of the address, priority and weight.
 fn known(upstreams: &Upstreams) -> Vec<(String, u32, u32)> {
     let shown = |server: &ServerStats| (server.server.to_string(), server.priority, server.weight);
     server_stats(upstreams).iter().map(shown).collect()
@@ -99,7 +99,7 @@ async fn a_name_that_fails_is_asked_less_often_and_keeps_its_servers() {
     tokio::time::sleep(Duration::from_secs(120)).await;
     let failed = upstreams.stats()[0].look_ups_failed;
     assert!((10..=13).contains(&failed), "{failed}");
-    // What is known of it is known after a reload, too.
+    // A reload keeps the known servers and the count of failed look-ups.
     let next = upstreams
         .succeed(&[UpstreamConfig { retries: 3, ..config(vec![of_service("_a._tcp.app.test")]) }], &[])
         .unwrap();

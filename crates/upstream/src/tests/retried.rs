@@ -105,7 +105,7 @@ async fn retries_are_a_part_of_all_requests() {
     assert_eq!(upstreams.stats()[0].retries_refused, 0);
 }
 
-/// What a server does with a request.
+/// The behaviour of a server when a request comes.
 const ANSWERS: u16 = 0;
 const CLOSES_AT_ONCE: u16 = 1;
 const CLOSES_AFTER_THE_REQUEST: u16 = 2;

@@ -68,8 +68,8 @@ pub struct MissingCell {
 }
 
 impl Report {
-    /// What was run: the short form or the full length, and how flags changed it. The experiment's description is written
-    /// for the full length.
+    /// The length of the run: the short form or the full one, and how flags changed it. The experiment's description is
+    /// written for the full length.
     pub(super) fn length(&self) -> String {
         let times = self.points.iter().filter_map(|point| toml::from_str::<Setting>(&point.setting).ok());
         let times: Vec<(f64, f64)> = times.map(|setting| (setting.time.seconds, setting.time.drain_s)).collect();

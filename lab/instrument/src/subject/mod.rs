@@ -151,7 +151,8 @@ fn in_path(program: &Path) -> Option<PathBuf> {
     env::split_paths(&searched).map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
-/// The least length of a band's queue. With fewer places bands cut off waiting responses, so Serpent has no setting for fewer.
+/// The least length of a band's queue. With fewer places bands cut off waiting responses, so Serpent has no setting for
+/// fewer.
 const BAND_PACKETS: u32 = 1000;
 pub(crate) const BUILD_SERPENT: &str = " beside serpent-lab, nor in the folders of PATH: build it with `cargo build --release`, for \
                                        figures with `profile/build`, or give it with `--serpent PROGRAM`";

@@ -1,4 +1,4 @@
-//! What goes wrong.
+//! The faults of a simulation.
 
 use std::ops::Range;
 

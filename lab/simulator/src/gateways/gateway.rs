@@ -27,7 +27,7 @@ pub(super) struct Gateway {
     jobs: Vec<Option<Job>>,
     /// The timer that is set.
     pub timer_ns: Option<u64>,
-    /// What happened to it while it stood still.
+    /// Events that came while it stood still; `None`: it does not.
     pub standing: Option<Vec<Event>>,
     /// Whether messages to and from the store are lost.
     pub split: bool,
@@ -42,7 +42,7 @@ pub(super) struct Job {
     pub service_ns: u64,
 }
 
-/// What a gateway did.
+/// The actions of a gateway in one poll.
 #[derive(Debug, Default)]
 pub(super) struct Did {
     pub started: Vec<(RequestId, Job)>,

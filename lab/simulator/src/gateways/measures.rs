@@ -1,4 +1,4 @@
-//! What is measured.
+//! The measures of a simulation.
 
 use hdrhistogram::Histogram;
 

@@ -27,7 +27,7 @@ pub struct Setup {
     pub network: Network,
     /// Times of a lease.
     pub times: Times,
-    /// What goes wrong.
+    /// The faults, with their times.
     pub faults: Vec<Fault>,
     /// Before this time nothing is measured, in nanoseconds. The store has no memory at the start.
     pub warm_up_ns: u64,

@@ -81,7 +81,7 @@ fn classes_have_what_they_have_with_one_gateway() {
             let mut setup = Setup::new(4, 35, 0.95);
             (setup.policy, setup.classes, setup.mix, setup.placement) = (policy, classes(), vec![1.0; 3], placement);
             if policy == Policy::Fixed {
-                // What each class may have, so that none has more than it can be given.
+                // The mix follows the weights, so that no class has more than it can be given.
                 setup.mix = vec![4.0, 2.0, 1.0];
                 setup.demand = Demand::Open { load: 0.8 };
             }
@@ -138,8 +138,8 @@ fn policies() -> impl Strategy<Value = Policy> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.min(24), ..ProptestConfig::default() })]
 
-    /// Whatever goes wrong: once the leases of before it have ended, no more than the window is in use, and no slot is
-    /// left unused for long.
+    /// Once the leases of before a fault have ended, no more than the window is in use, and no slot is left unused for
+    /// long.
     #[test]
     fn faults_leave_nothing_behind(
         gateways in 1_u32..7,

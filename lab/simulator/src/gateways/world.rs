@@ -19,7 +19,7 @@ use super::{
 const SECOND: u64 = 1_000_000_000;
 /// When requests begin to come: by then a new store knows all gateways, and divides everything.
 const BEGIN_NS: u64 = 2 * SECOND;
-/// What a gateway's number in the store has room for.
+/// Lives of a gateway that its number in the store has room for.
 const MOST_LIVES: u32 = 1 << 10;
 /// Requests of a gateway that is gone may go on for this long ([`scheduler::lease::Member`]).
 const LINGER_NS: u64 = 1_500_000_000;
@@ -451,7 +451,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// What the store calls a gateway: another one after each beginning.
+/// The number of a gateway in the store: another one after each beginning.
 fn id(of: Life) -> GatewayId {
     GatewayId(of.gateway as u32 * MOST_LIVES + of.number % MOST_LIVES)
 }

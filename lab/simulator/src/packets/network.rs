@@ -229,7 +229,7 @@ impl Packets {
         PacketStats { carried_bytes, carried_frames, ..self.stats }
     }
 
-    /// What finds or corrects the rate, if anything does.
+    /// The machine that finds or corrects the rate, if there is one.
     pub fn pace(&self) -> Option<&Pace> {
         self.gate.as_ref()?.pace.as_ref()
     }

@@ -1,8 +1,8 @@
 //! Response time by size under PS and SRPT, for a load that changes over time and may exceed 1 for a while.
 //!
-//! "Web Servers Under Overload: How Scheduling Can Help", section 6.3, evaluates such a queue (M/GI/1,
-//! alternating periods of overload and low load, Bounded Pareto sizes with alpha 1.1) with an approximation.
-//! It refers for it to Bansal, Harchol-Balter, "Scheduling Solutions for Coping with Transient Overload",
+//! "Web Servers Under Overload: How Scheduling Can Help", section 6.3, evaluates such a queue with an
+//! approximation (M/GI/1, alternating overload and low load, Bounded Pareto sizes with alpha 1.1). It refers
+//! for it to Bansal, Harchol-Balter, "Scheduling Solutions for Coping with Transient Overload",
 //! CMU-CS-01-134, 2001, without giving it. **The formulas here are a new derivation** from section 6.2. Under
 //! SRPT, requests below the size at which the load of the smaller ones reaches 1 are unaffected. Larger ones
 //! wait until the overload is over and the backlog of smaller requests is gone. Under sharing, the rate of

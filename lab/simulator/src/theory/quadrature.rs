@@ -9,9 +9,9 @@ use super::sizes::Sizes;
 /// Cells per decade. With eight places in each, twice as many change no mean by more than rounding.
 const CELLS_A_DECADE: f64 = 16.0;
 
-/// Half of the places and weights of the rule with eight places on [-1, 1], which is exact up to degree 15
-/// (Abramowitz and Stegun, "Handbook of Mathematical Functions", 1964, table 25.4). The other half is their
-/// mirror image.
+/// Half of the places and weights of the rule with eight places on [-1, 1]. The other half is their mirror
+/// image. The rule is exact up to degree 15 (Abramowitz and Stegun, "Handbook of Mathematical Functions",
+/// 1964, table 25.4).
 const GAUSS_LEGENDRE: [(f64, f64); 4] = [
     (0.183_434_642_495_649_8, 0.362_683_783_378_362),
     (0.525_532_409_916_329, 0.313_706_645_877_887_29),

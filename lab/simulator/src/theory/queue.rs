@@ -227,7 +227,7 @@ impl Solved<'_> {
         wait + residence
     }
 
-    /// (lambda / 2) E\[X^2; up to the band\] / ((1 - s') (1 - s)) + x / (1 - s'), with s the load of the
+    /// (lambda / 2) E\[X^2; up to the band\] / ((1 - s') (1 - s)) + x / (1 - s'). Here s is the load of the
     /// bands up to the request's, and s' the same without its own band. White, Christie, "Queuing with
     /// Preemptive Priorities or with Breakdown", Operations Research 6, 1958; for any number of classes
     /// Conway, Maxwell, Miller, "Theory of Scheduling", 1967, chapter 8.

@@ -19,9 +19,9 @@ const READY_AT_ONCE: usize = 4;
 ///
 /// All users draw on one stream of files, which has the site's popularity and temporal locality. User u of n
 /// takes the files u, u + n, u + 2n, and so on. So the server sees that stream as far as users keep pace with
-/// each other, yet a user's files do not depend on the speed of the others. (In SURGE the first user to come
-/// takes the next file of a common list.) The order alone decides which file is a base and which is embedded:
-/// a page's files are drawn again at each visit.
+/// each other, yet a user's files do not depend on the speed of the others. In SURGE they do: the first user
+/// to come takes the next file of a common list. The order alone decides which file is a base and which is
+/// embedded: a page's files are drawn again at each visit.
 #[derive(Debug)]
 pub struct Users {
     surge: Surge,

@@ -1,7 +1,7 @@
 //! Response times by size, by the size's percentile, over time, and their distribution.
 //!
-//! The first two are the figures of "Implementation of SRPT Scheduling in Web Servers", section 5: bins that
-//! span [x, 1.2x], and 200 buckets of half a percent of the requests, in the order of their sizes.
+//! The first two are the figures of "Implementation of SRPT Scheduling in Web Servers", section 5. It has bins
+//! that span [x, 1.2x], and 200 buckets of half a percent of the requests, in the order of their sizes.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What sites with a certificate do beside TLS: requests without TLS are sent to it, and browsers stay with it.
+//! The redirect to TLS of sites with a certificate, and warnings where it or `hsts` has no effect.
 
 use server::config::{Listen, Redirect, Site};
 use toml::Spanned;

@@ -1,4 +1,5 @@
-//! What nginx refuses stays refused, whatever becomes of the rest; and what decides which site or location answers.
+//! Requests that nginx refuses stay refused, whatever becomes of the rest. Also the choice of the site or location that
+//! answers.
 
 use super::*;
 
@@ -216,7 +217,7 @@ fn fixed_variables_name_servers_and_aliases_name_the_root() {
     assert!(!text.contains("root ="), "all files of the root would be open: {text}");
 }
 
-/// What the file of nginx says stands in comments, and must not become a setting.
+/// Text that is quoted from nginx's file stands in comments, and must not become a setting.
 #[test]
 fn nothing_that_is_quoted_leaves_its_comment() {
     let (text, left, _) = one("server { listen 80; server_name a.example; root /srv;

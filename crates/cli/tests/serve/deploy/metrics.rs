@@ -15,7 +15,7 @@ use crate::{
     support::{PATIENCE, certificate, curl, site},
 };
 
-/// What expressions may have beside metrics, labels and numbers.
+/// Words that expressions may have beside metrics, labels and numbers.
 const WORDS: [&str; 11] =
     ["and", "changes", "count", "histogram_quantile", "increase", "max", "min", "rate", "sum", "time", "up"];
 
@@ -36,7 +36,8 @@ fn add(exported: &mut Exported, page: &str) {
     }
 }
 
-/// What a server of files with TLS and a paced uplink exports, and a gateway with classes before it. `None` if curl is missing.
+/// The series of a server of files with TLS and a paced uplink, and of a gateway with classes before it. `None` if curl
+/// is missing.
 fn exported() -> Option<Exported> {
     let site = site();
     let folder = site.path();

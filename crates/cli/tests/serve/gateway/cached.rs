@@ -288,7 +288,7 @@ fn what_is_purged_or_changed_is_asked_for_anew() {
         assert!(purge(query, TOKEN).contains("\"purged\": 1"), "{query}");
         store(body);
     }
-    // What is written is read anew.
+    // `POST` to a path invalidates its stored response.
     let mut stream = gateway.serpent.connect();
     stream
         .write_all(b"POST /a/b HTTP/1.1\r\nhost: site.example\r\ncontent-length: 1\r\nconnection: close\r\n\r\nx")

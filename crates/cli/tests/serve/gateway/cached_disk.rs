@@ -110,7 +110,7 @@ fn a_full_disk_costs_hits_and_nothing_else() {
     }
     serpent.wait_for_stderr("No space left");
     assert!(metric(admin, "serpent_shared_cache_disk_failures_total") > 0);
-    // What is in memory or has got onto the disk is answered from there, again and again.
+    // Responses that are in memory or got onto the disk are answered from there, again and again.
     let before = asked.load(SeqCst);
     let hits: usize =
         (0..3).flat_map(|_| &paths).map(|path| usize::from(ask(&serpent, path).starts_with("serpent; hit"))).sum();
@@ -132,7 +132,8 @@ fn a_disk_that_does_not_answer_is_left_alone() {
         folders.flat_map(|folder| fs::read_dir(folder).unwrap().map(|it| it.unwrap().path())).collect::<Vec<_>>()
     };
     for (stored, path) in (1..).zip(&paths) {
-        // Each is on the disk before it is pushed out of the memory. One that is worth least may go at once, and is asked for again.
+        // Each is on the disk before it is pushed out of the memory. One that is worth least may go at once, and is
+        // asked for again.
         let start = std::time::Instant::now();
         while metric(admin, "serpent_shared_cache_disk_bytes") < stored * BODY_BYTES as u64 {
             ask(&serpent, path);

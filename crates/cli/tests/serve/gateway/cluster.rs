@@ -400,7 +400,7 @@ fn the_slots_of_a_gateway_that_stands_still_go_to_the_other_and_it_asks_before_i
     wait_for_metric(admin_a, "serpent_lease_gateways 2");
     let of_b = Clients::start(&b, 12);
     of_b.wait_for_answers(100);
-    // What it had let in before would go on afterwards.
+    // Requests that `b` let in before the stop would go on after it, so its clients end first.
     assert_eq!(of_b.end(), 0);
     b.signal(Signal::STOP);
     let clients = [Clients::start(&a, 12), Clients::start(&b, 12)];
@@ -484,7 +484,7 @@ fn a_closed_site_and_a_drained_server_are_so_at_all_gateways() {
     assert!(shop(&a));
     wait_for_api(admin_b, "maintenance", "\"closed\": true");
     assert!(shop(&b));
-    // What is said last holds, wherever it is said.
+    // The last change holds, at whichever gateway it is made.
     patch(admin_b, "maintenance/shop.example", "{\"closed\": false}");
     wait_for_api(admin_a, "maintenance", "\"closed\": false");
     assert!(!shop(&a) && !shop(&b));

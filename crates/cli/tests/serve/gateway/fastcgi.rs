@@ -256,7 +256,7 @@ fn an_application_that_is_gone_or_speaks_otherwise_is_named_and_no_client_fills_
     assert!((1..80).contains(&lines), "{lines} lines");
 }
 
-/// What nginx writes as `try_files $uri $uri/ /index.php?$args`.
+/// The counterpart of nginx's `try_files $uri $uri/ /index.php?$args`.
 const FRONT: &str = "[[site.route]]\npath = \"/closed\"\nfiles = true\ndeny = \"0.0.0.0/0\"\nfallback = \"/index.php\"\n\
     [[site.route]]\npath = \"/listed\"\nfiles = true\nlisting = true\nfallback = \"/index.php\"\n\
     [[site.route]]\npath = \"/fixed\"\nfiles = true\nfallback = \"/index.php?fixed={rest}\"\n\

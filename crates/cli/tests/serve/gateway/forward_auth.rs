@@ -139,7 +139,7 @@ fn a_route_may_be_open_and_a_client_that_leaves_is_not_waited_for() {
 
     let client = guarded.ask("GET /cart HTTP/1.1", "");
     let question = guarded.auth.next();
-    // With a reset, which says that nobody waits.
+    // With a reset, which says that the client does not wait.
     rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO)).unwrap();
     drop(client);
     let mut rest = Vec::new();

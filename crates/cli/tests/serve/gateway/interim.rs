@@ -92,7 +92,7 @@ fn an_upload_is_asked_for_once() {
         expect(&mut client, "HTTP/1.1 100 Continue\r\n\r\n");
         client.write_all(b"body").unwrap();
         let asked = gateway.origin.next();
-        // Whoever keeps no body lets the upstream decide. This one does not answer, and gets the body after a while.
+        // A gateway that keeps no body lets the upstream decide. This upstream does not answer, and gets the body after a while.
         let passed = (!more.is_empty()).then(|| "100-continue".to_owned());
         assert_eq!((&*asked.body, asked.field("expect")), (&b"body"[..], passed));
         asked.send(format!("HTTP/1.1 100 Continue\r\n\r\n{HINTS}{OK}").as_bytes());
@@ -190,7 +190,7 @@ fn a_client_that_is_refused_before_its_body_does_not_send_it() {
     for (client, answer) in [(first, "1"), (second, "2")] {
         assert!(all(client).ends_with(answer));
     }
-    // Whoever is let in is asked for it.
+    // A client that is let in is asked for it.
     for path in ["/", "/busy"] {
         std::thread::scope(|scope| {
             let client = scope.spawn(|| upload(path));

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{super::webdriver::Browser, cluster::Store, split::Way, *};
+use super::{super::webdriver::Browser, cluster::Store, split::StoreProxy, *};
 
 /// The rate of the line in bits per second.
 const LINE: f64 = 8e6;
@@ -123,7 +123,8 @@ impl Drop for Downloads {
     }
 }
 
-/// What gateways send in a time, as parts of the line. Segments are so long on the loopback device that headers do not count.
+/// The parts of the line that gateways fill over a time. Segments are so long on the loopback device that headers do
+/// not count.
 fn parts<const N: usize>(gateways: [&Gateway; N], over: Duration) -> [f64; N] {
     let (before, began) = (gateways.map(Gateway::bytes), Instant::now());
     sleep(over);
@@ -222,7 +223,7 @@ fn a_browser_shows_all_gateways_with_their_parts_on_one_page() {
     assert_eq!(browser.errors(), Vec::<String>::new());
 }
 
-/// What is used of the line, in bits per second, and what each of three gateways has of it if all have an equal part.
+/// The rate that is used of the line, in bits per second, and the equal part of each of three gateways.
 const USED: u64 = 7_960_000;
 const THIRD: u64 = 2_650_680;
 /// The rate of a gateway without a part, for the first grant of its next response.
@@ -230,8 +231,8 @@ const LEAST: u64 = 8_000;
 /// A few thousandths of the line, by which parts differ from what is exact.
 const NEARLY: u64 = USED / 100;
 
-/// Waits until rates in force are as `is_right` wants. At no time they are more than the line together. Returns how long that
-/// took.
+/// Waits until rates in force are as `is_right` wants. At no time they are more than the line together. Returns how
+/// long that took.
 fn wait_for_rates<const N: usize>(gateways: [&Gateway; N], is_right: impl Fn([u64; N]) -> bool) -> Duration {
     let start = Instant::now();
     loop {
@@ -256,7 +257,7 @@ fn each<const N: usize>(expected: [u64; N]) -> impl Fn([u64; N]) -> bool {
 fn three_gateways_keep_to_the_line_while_parts_of_it_fail() {
     const SOON: Duration = Duration::from_secs(3);
     let Some(mut store) = Store::start() else { return };
-    let (address, way) = (format!("unix://{}", store.socket().display()), Way::to(&store));
+    let (address, way) = (format!("unix://{}", store.socket().display()), StoreProxy::to(&store));
     let (a, b) = (Gateway::start(&address), Gateway::start(&address));
     let c = Gateway::start(&address);
     for gateway in [&a, &b, &c] {
@@ -339,7 +340,7 @@ fn a_reload_adds_changes_and_takes_away_the_line_and_its_rate() {
     }
     wait_for_rates([&a, &b], each([USED / 4; 2]));
 
-    // What cannot be is refused, and all stays as it was.
+    // Invalid settings are refused, and all stays as it was.
     b.reload(&settings(LINE, "line = \"one\"\nshare = \"fixed\"", &store));
     b.has("config_reloads_failed_total", 1);
     b.serpent.wait_for_stderr("no part of a line that several gateways share can be kept for a class");

@@ -16,13 +16,13 @@ use super::{
     *,
 };
 
-/// A way to the store that can be cut. Then it neither passes nor ends anything, as a network that drops packets.
-pub(super) struct Way {
+/// A proxy before the store that can be cut. Then it neither passes nor ends anything, as a network that drops packets.
+pub(super) struct StoreProxy {
     pub address: SocketAddr,
     is_cut: Arc<AtomicBool>,
 }
 
-impl Way {
+impl StoreProxy {
     pub fn to(store: &Store) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, socket) = (listener.local_addr().unwrap(), store.socket());
@@ -74,16 +74,16 @@ fn pass(mut from: Box<dyn Read + Send>, mut to: Box<dyn Write + Send>, is_cut: &
 #[test]
 fn a_gateway_that_is_cut_off_from_the_store_has_its_part_and_the_others_divide_the_whole() {
     let Some(store) = Store::start() else { return };
-    let (site, way) = (Site::start(), Way::to(&store));
+    let (site, proxy) = (Site::start(), StoreProxy::to(&store));
     let (_a, a, admin_a) = gateway_at(&format!("unix://{}", store.socket().display()), &site, "");
-    let (_b, b, admin_b) = gateway_at(&format!("redis://{}", way.address), &site, "");
+    let (_b, b, admin_b) = gateway_at(&format!("redis://{}", proxy.address), &site, "");
     wait_for_metric(admin_a, "serpent_lease_gateways 2");
     wait_for_metric(admin_b, "serpent_lease_gateways 2");
     let clients = [Clients::start(&a, 12), Clients::start(&b, 12)];
     clients.iter().for_each(|clients| clients.wait_for_answers(200));
     assert_eq!(site.most(), WINDOW);
 
-    way.cut(true);
+    proxy.cut(true);
     wait_for_metric(admin_b, "serpent_lease_in_force 0");
     has_slots(admin_b, WINDOW / 2);
     has_slots(admin_a, WINDOW);
@@ -93,7 +93,7 @@ fn a_gateway_that_is_cut_off_from_the_store_has_its_part_and_the_others_divide_t
     assert!(most > WINDOW, "both work on: {most}");
     assert!(most <= WINDOW + WINDOW / 2, "the bound is the equal part of the gateway that is cut off: {most}");
 
-    way.cut(false);
+    proxy.cut(false);
     let joined = Instant::now();
     wait_for_metric(admin_b, "serpent_lease_in_force 1");
     wait_for_metric(admin_a, "serpent_lease_gateways 2");

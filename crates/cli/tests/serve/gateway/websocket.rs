@@ -22,7 +22,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(async { timeout(PATIENCE, future).await.expect("it does not wait for ever") })
 }
 
-/// What a server says to this key (RFC 6455, section 4.2.2).
+/// The value of `Sec-WebSocket-Accept` for this key (RFC 6455, section 4.2.2).
 fn accept(key: &str) -> String {
     let mut digest = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     digest.update(key.as_bytes());

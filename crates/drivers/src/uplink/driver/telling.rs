@@ -1,4 +1,4 @@
-//! What the kernel is told where it keeps the order.
+//! Tells the kernel the ranks of responses where it keeps the order.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl Driver {
         Some(Telling { teller, class: narrow(class), classes: narrow(classes), by_sent })
     }
 
-    /// What a job is ranked by in the kernel, while `ahead_bytes` that have leave were not sent.
+    /// The measure by which the kernel ranks a job, while `ahead_bytes` that have leave were not sent.
     pub fn kernel_measure(&self, job: JobId, ahead_bytes: u64) -> Measure {
         let state = self.state.lock();
         let left_bytes = state.machine.remaining_bytes(job).filter(|_| state.config.order != Order::Las);

@@ -1,5 +1,5 @@
-//! The promises of earliest deadline first. Running requests are not interrupted, so it is not optimal in general: a
-//! short request with a tight deadline may come a moment after a long one has started, and no slot is kept free for it.
+//! The promises of earliest deadline first. Running requests are not interrupted, so it is not optimal in general. A
+//! short request with a tight deadline may come just after a long one has started, and no slot is kept free for it.
 //!
 //! It meets every deadline that any order could meet in two cases:
 //! - with one slot, if all requests are present at the beginning (Jackson's rule), whatever their service times;

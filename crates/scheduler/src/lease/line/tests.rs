@@ -38,7 +38,7 @@ struct Gateway {
     uplink: Uplink,
     /// Downloads without an end.
     downloads: Vec<(JobId, usize)>,
-    /// What was granted is sent, and the response asks again.
+    /// Responses whose grant was sent, and that ask again.
     served: Vec<JobId>,
     /// A download whose client takes a chunk each [`SLOW_US`]; when it asks again.
     slow: Option<JobId>,

@@ -53,7 +53,7 @@ struct Times {
     own_part: Option<f64>,
 }
 
-/// What follows.
+/// The outcome of a turn of [`Sounding`].
 pub(super) enum Sounded {
     /// Nothing.
     Nothing,

@@ -147,7 +147,7 @@ fn urgency_gains_nothing_against_other_groups() {
     // A and B are of one client, C of another.
     let alone = |priority| [at_once(0, 4, priority), at_once(0, 1, USUAL), at_once(1, 2, USUAL)];
     assert_eq!(letters(Order::Srpt, &alone(USUAL)), "BCCAAAA");
-    // What the place of the small one earns goes to the urgent large one; then the other client, as before.
+    // The urgent large one takes the place that the small one earns. Then the other client comes, as before.
     assert_eq!(letters(Order::Srpt, &alone(URGENT)), "ACCAAAB");
     assert_eq!(letters(Order::Fifo, &[at_once(0, 2, BACKGROUND), at_once(1, 1, USUAL), at_once(0, 1, URGENT)]), "CABA");
     assert_eq!(letters(Order::Fair, &[at_once(0, 2, URGENT), at_once(1, 3, USUAL), at_once(0, 2, USUAL)]), "ABACBCB");

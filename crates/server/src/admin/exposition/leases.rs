@@ -7,7 +7,7 @@ use prometheus_client::{encoding::DescriptorEncoder, metrics::MetricType};
 use super::number::encode_number;
 use crate::{admission::LeaseStats, uplink::LineStats};
 
-/// What is told of the leases of this gateway: its slots, and its part of a line.
+/// Encodes the metrics of the leases of this gateway: its slots, and its part of a line.
 pub(super) fn encode(
     slots: Option<&LeaseStats>,
     line: Option<LineStats>,

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::{
     gate::transport::{ClientSide, Measurements, Peer, Transport},
-    uplink::{Teller, Told},
+    uplink::{ResponseRank, Teller},
 };
 
 /// The server's end of a connection.
@@ -119,7 +119,7 @@ impl Transport for MemoryTransport {
         Ok(())
     }
 
-    fn tell(&self, _: &Teller, _: &[Told]) -> io::Result<()> {
+    fn tell(&self, _: &Teller, _: &[ResponseRank]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

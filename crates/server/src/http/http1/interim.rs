@@ -50,7 +50,7 @@ impl Interims {
         Poll::Pending
     }
 
-    /// The request has its answer. What is to be written before that.
+    /// The request has its answer. Returns the interim responses that are still to be written before it.
     pub(crate) fn answered(&self) -> Vec<u8> {
         let mut state = self.0.lock();
         state.answered += 1;

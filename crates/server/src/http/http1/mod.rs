@@ -1,11 +1,12 @@
 //! HTTP/1.1 as a server speaks it (RFC 9112), over one connection.
 //!
-//! It is not hyper's, for two reasons. What comes from a client is held against the standard more strictly than hyper does
-//! ([`http1::HeadScan`]), and one reading of it cannot differ from another; and a short proxied request costs less (docs/results.md).
-//! HTTP/2 is hyper's.
+//! It is not hyper's, for two reasons. Requests are held against the standard more strictly than hyper does
+//! ([`http1::HeadScan`]), and one reading of them cannot differ from another. And a short proxied request costs less
+//! (docs/results.md). HTTP/2 is hyper's.
 //!
-//! One request after the other: nothing is read of the next, but for what came with the one before, until the response is out. So
-//! what follows a head that asks for an upgrade waits for the answer, as bytes of whatever protocol that will be.
+//! One request after the other: nothing is read of the next, but for what came with the one before, until the response
+//! is out. So what follows a head that asks for an upgrade waits for the answer, as bytes of whatever protocol that
+//! will be.
 
 #[cfg(test)]
 mod frames;
@@ -63,8 +64,8 @@ pub(super) struct Patience {
 
 /// An HTTP/1.1 connection of a client's.
 ///
-/// The order of calls: [`Session::poll_protocol`] where nobody knows it, [`Session::serve`], and at the end [`Session::poll_close`], or
-/// [`Session::into_parts`].
+/// The order of calls: [`Session::poll_protocol`] where it is not known, [`Session::serve`], and at the end
+/// [`Session::poll_close`], or [`Session::into_parts`].
 #[derive(Debug)]
 pub(super) struct Session<S, B> {
     /// Before the transport, so that a response that breaks off is over before its connection is. In a box, so that an idle
@@ -80,7 +81,7 @@ pub(super) struct Session<S, B> {
     /// The client waits with the body until it is asked for it.
     awaits_continue: bool,
     asked: RequestTraits,
-    /// What is to be written before the response.
+    /// Interim responses that are still to be written before the response.
     ahead: BytesMut,
     clock: Clock,
     /// The client has ended its side.
@@ -93,17 +94,17 @@ pub(super) struct Session<S, B> {
 /// ([`Sending::send_with`]).
 pub(super) type Direct<S, B> = fn(&mut S, &mut Context<'_>, &[u8], &mut B, u64) -> Option<Poll<io::Result<usize>>>;
 
-/// What stands next in what comes in.
+/// The part of a request to which the next bytes belong.
 #[derive(Debug)]
 enum Incoming {
     Head,
     Length(u64),
     Chunked(Chunks),
-    /// Whatever it is, it is not looked at: what was before it is malformed, or broke off.
+    /// The next bytes are not looked at: the request before them was refused or malformed, or a transfer broke off.
     Nothing,
 }
 
-/// What comes of waiting for a request.
+/// The result of waiting for a request.
 #[derive(Debug)]
 enum Arrival {
     /// A request, with its body if it has one.
@@ -121,11 +122,11 @@ pub(super) struct Refused {
     pub(super) status: StatusCode,
     /// Whether it was a HEAD.
     pub(super) is_head: bool,
-    /// What it began with, for the log.
+    /// The first line of the request, for the log.
     pub(super) line: Box<[u8]>,
 }
 
-/// What may come after a response.
+/// Whether another request may come after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sent {
     /// A request.
@@ -188,8 +189,8 @@ where
         }
     }
 
-    /// Has one request after the other answered, to the last. `interims` has what comes before a response; a request is refused that
-    /// cannot be understood, and there is none after it.
+    /// Has one request after the other answered, to the last. `interims` has what comes before a response; a request is
+    /// refused that cannot be understood, and there is none after it.
     pub(super) async fn serve<F>(
         &mut self,
         interims: &Interims,
@@ -265,7 +266,7 @@ where
         self.read.restart();
         let (feed, upload) = upload(length);
         self.feed = Some(feed);
-        // What came with the head is there at once.
+        // The part of the body that came with the head is there at once.
         if let Some(piece) = self.piece() {
             self.give(&Context::from_waker(Waker::noop()), piece);
         }
@@ -389,7 +390,7 @@ where
             }
         }
         self.sending = None;
-        // Nobody asks for the rest of a body any more.
+        // The rest of a body is not asked for any more.
         self.feed = None;
         let goes_on = self.asked.keeps && matches!(self.incoming, Incoming::Head);
         Poll::Ready(if goes_on { Sent::Next } else { Sent::Last })
@@ -419,7 +420,7 @@ where
     }
 }
 
-/// What a request begins with, for the log.
+/// The first line of a request, cut to `MAX_REFUSED_LINE_BYTES`, for the log.
 fn first_line(bytes: &[u8]) -> Box<[u8]> {
     let line = bytes.trim_ascii_start();
     let end = line.iter().position(|&byte| byte == b'\n').unwrap_or(line.len()).min(MAX_REFUSED_LINE_BYTES);
@@ -451,7 +452,7 @@ impl Incoming {
                     Next::Data(len) => {
                         chunks.take(len);
                         let frame = Some(Frame::data(read.take(len)));
-                        // With its last data a body mostly brings its end. What is malformed is so the next time, too.
+                        // With its last data a body mostly brings its end. An error is found again the next time.
                         let next = chunks.next(read).ok();
                         read.skip(next.map_or(0, |(framing, _)| framing));
                         let is_last =
@@ -478,7 +479,7 @@ impl Incoming {
 struct Clock {
     patience: Patience,
     drain: CancellationToken,
-    /// What is being waited for; `None`: nothing is.
+    /// The part of a request that is waited for; `None`: none is.
     waits_for: Option<WaitsFor>,
     since: Instant,
     /// No request has come yet.

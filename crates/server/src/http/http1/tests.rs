@@ -59,7 +59,7 @@ async fn serve(mut session: Tested) {
     poll_fn(|cx| session.poll_close(cx)).await;
 }
 
-/// What a client gets that sends this, in pieces of so many bytes, and closes its side.
+/// The responses to a client that sends `sent`, in pieces of `bytes` bytes, and closes its side.
 async fn got_in(sent: &str, bytes: usize) -> String {
     let (client, session) = connected(bytes);
     let (mut reader, mut writer) = tokio::io::split(client);
@@ -171,7 +171,7 @@ async fn who_waits_with_a_body_is_asked_for_it_when_somebody_wants_it() {
     let mut asked = [0; 25];
     client.read_exact(&mut asked).await.unwrap();
     assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
-    // Who sends it with the head has not waited; and nobody asks for what is not wanted.
+    // A client that sends it with the head has not waited. A body that is not wanted is not asked for.
     client.write_all(format!("ok{}ok{}", head("/sent"), head("/unread")).as_bytes()).await.unwrap();
     let mut got = String::new();
     client.read_to_string(&mut got).await.unwrap();
@@ -180,7 +180,8 @@ async fn who_waits_with_a_body_is_asked_for_it_when_somebody_wants_it() {
     serving.await.unwrap();
 }
 
-/// Serves with an answer that another task works out, as origins behind HTTP/2 and programs do: it reads the body, and tells of each piece.
+/// Serves with an answer that another task works out, as origins behind HTTP/2 and programs do: it reads the body, and
+/// tells of each piece.
 async fn serve_in_another_task(mut session: Tested, taken: tokio::sync::mpsc::UnboundedSender<usize>) {
     let answer = |_, body: Option<Upload>| {
         let (taken, mut body) = (taken.clone(), IncomingBody::from(body));
@@ -437,8 +438,9 @@ fn hints(link: &str) -> Interim {
     interim
 }
 
-/// What a client gets that sends all of this at once, over a connection that takes a few bytes at a time. Each request has two interim
-/// responses and an answer of some length; all is ready at once, or the body is read between them.
+/// The responses to a client that sends all of `sent` at once, over a connection that takes a few bytes at a time. Each
+/// request has two interim responses and an answer of some length; all is ready at once, or the body is read between
+/// them.
 async fn with_interims(sent: &str) -> Vec<String> {
     let (client, mut session) = connected(7);
     let (mut reader, mut writer) = tokio::io::split(client);
@@ -554,7 +556,7 @@ async fn bytes_that_are_sent_without_the_body_come_behind_the_head_and_before_th
     }
 }
 
-/// A body of which somebody can see whether it is still there.
+/// A body whose drop can be seen.
 struct Seen {
     frames: Frames,
     _there: Arc<()>,

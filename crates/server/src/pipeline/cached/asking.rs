@@ -22,7 +22,7 @@ pub(in crate::pipeline) struct Asking {
     pub(super) asked_ms: u64,
     /// `None`: the answer is not stored.
     pub(super) fetch: Option<Fetch>,
-    /// What is stored, and cannot be used as it is.
+    /// The stored response that cannot be used as it is; `None`: there is none.
     pub(super) old: Option<Found>,
     /// Why it goes there, in the words of RFC 9211.
     pub(super) why: &'static str,

@@ -15,7 +15,7 @@ use crate::{
     body::RequestBody,
     config::RouteCache,
     pipeline::{
-        answer_body::{AnswerBody, Holding},
+        answer_body::{AnswerBody, SlotBody},
         context::RequestContext,
         origin::upstream,
     },
@@ -119,7 +119,7 @@ impl Renewal {
         if let Some(slot) = &mut slot {
             slot.answered(answer.response.status());
         }
-        let response = answer.response.map(|body| AnswerBody::Upstream(Box::new(Holding::without_client(body, slot))));
+        let response = answer.response.map(|body| AnswerBody::Upstream(Box::new(SlotBody::without_client(body, slot))));
         let received = Received { asked_ms, now_ms: now_ms() };
         let method = Method::GET;
         let asker = Asker { method: &method, headers: &fields, is_of_user };

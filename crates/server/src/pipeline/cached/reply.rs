@@ -18,8 +18,8 @@ pub(super) fn is_failure(status: StatusCode) -> bool {
     matches!(status.as_u16(), 500 | 502 | 503 | 504)
 }
 
-/// The response to a request with these fields, which may be for a head only, from a stored one. `how` says why it is used, in the words of RFC 9211. `None`:
-/// its body cannot be read.
+/// The response to a request with these fields, which may be for a head only, from a stored one. `how` says why it is
+/// used, in the words of RFC 9211. `None`: its body cannot be read.
 pub(super) async fn respond(
     (fields, is_head): (&HeaderMap, bool),
     shared: &SharedCache,

@@ -4,8 +4,8 @@ use http::{HeaderValue, Method, Response, StatusCode, header::MAX_FORWARDS, requ
 
 use files::FileBody;
 
-/// Counts this server in the field of an OPTIONS request. The request is answered here when the field is 0. A value that is no
-/// number stays as it is. Of several values the least counts.
+/// Counts this server in the field of an OPTIONS request. The request is answered here when the field is 0. A value
+/// that is no number stays as it is. Of several values the least counts.
 pub(super) fn answer(request: &mut Parts) -> Option<Response<FileBody>> {
     if request.method != Method::OPTIONS {
         return None;

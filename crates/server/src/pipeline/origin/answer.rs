@@ -1,4 +1,4 @@
-//! What an origin gives back.
+//! The answers of origins.
 
 use http::{Response, uri::PathAndQuery};
 

@@ -23,7 +23,7 @@ pub(super) async fn answer(
     let config = &routed.route.config;
     config.request_headers.apply_to_request(&mut parts.headers, request.verdict.client);
     let files = snapshot.sites.files(request.site).ok_or(StatusCode::NOT_FOUND)?;
-    // No route has handed it on, and its text is for nobody.
+    // No route has handed it on, and no client may see its text.
     if snapshot.sites.is_script(request.site, routed.target.decoded()) {
         return Err(StatusCode::NOT_FOUND.into());
     }

@@ -18,7 +18,7 @@ use crate::{
     connection_state::Tunnel,
     pipeline::{
         admission::Admitted,
-        answer_body::{AnswerBody, Holding},
+        answer_body::{AnswerBody, SlotBody},
         context::{Failure, RequestContext},
         interim::InterimWay,
         presence::Presence,
@@ -199,12 +199,12 @@ async fn pass_streamed(passing: Passing, mut slot: Option<Slot>) -> Result<Resul
         slot.answered(if failed { StatusCode::INTERNAL_SERVER_ERROR } else { answer.response.status() });
     }
     let response =
-        answer.response.map(|body| AnswerBody::Upstream(Box::new(Holding::new(body, slot, presence, pulse))));
+        answer.response.map(|body| AnswerBody::Upstream(Box::new(SlotBody::new(body, slot, presence, pulse))));
     Ok(Ok(Passed { response, server: answer.server, upgraded: answer.upgraded, attempts }))
 }
 
-/// Keeps the response here until its client takes it, so that a slow client holds no slot. The site works on the request whether
-/// or not its client stays; for so long the request holds its slot.
+/// Keeps the response here until its client takes it, so that a slow client holds no slot. The site works on the
+/// request whether or not its client stays; for so long the request holds its slot.
 fn pass_buffered(
     passing: Passing,
     snapshot: Arc<ConfigSnapshot>,
@@ -226,7 +226,7 @@ fn pass_buffered(
         let exact_bytes = body.size_hint().exact();
         let body = if head.status == StatusCode::SWITCHING_PROTOCOLS || is_head || body.is_end_stream() {
             slot.finish();
-            AnswerBody::Upstream(Box::new(Holding::ended(body)))
+            AnswerBody::Upstream(Box::new(SlotBody::ended(body)))
         } else if exact_bytes.is_some_and(|bytes| bytes <= SMALL_BYTES) {
             match read_whole(body).await {
                 Ok(body) => {
@@ -287,7 +287,7 @@ impl InterimSender {
     }
 }
 
-/// Work that goes on by itself when nobody waits for it any more.
+/// Work that goes on by itself when its result is not awaited any more.
 struct Outliving<F: Future + Send + 'static>(Option<Pin<Box<F>>>);
 
 impl<F: Future + Send + 'static> Outliving<F> {

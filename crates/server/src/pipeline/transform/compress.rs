@@ -46,8 +46,8 @@ impl Compress {
         Self { config, ratio: Ratio::default(), copies }
     }
 
-    /// Compresses a response, if it may be: at once from a copy that is kept, later as a whole if a copy is to be kept, and
-    /// otherwise while it is sent.
+    /// Compresses a response, if it may be. A compressed copy that is kept is used at once. If a copy is to be kept,
+    /// the response is compressed later as a whole; otherwise, while it is sent.
     pub(super) fn apply(
         &self,
         asked: &HeaderMap,

@@ -1,4 +1,4 @@
-//! What is simulated with several gateways: flags, and the same in a file of results.
+//! The conditions of simulations with several gateways: flags, and the same in a file of results.
 
 use std::fmt;
 

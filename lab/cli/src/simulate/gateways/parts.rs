@@ -20,7 +20,7 @@ pub struct Part {
     pub shown: BTreeMap<usize, Shown>,
 }
 
-/// What a simulation showed.
+/// The results of a simulation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Shown {
     pub mean_ms: f64,

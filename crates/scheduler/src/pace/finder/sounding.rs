@@ -226,6 +226,8 @@ impl Sounding {
         let lasted_ns = times.gone.ns_since(times.began);
         let next_ns =
             if is_rough { EVERY_ROUGH_NS.max(SELDOM_ROUGH * lasted_ns) } else { EVERY_NS.max(SELDOM * lasted_ns) };
+        // Where handshakes can tell, they do so before that.
+        let next_ns = if !is_rough && self.of_usual(now, seen).is_some() { AGAIN_NS } else { next_ns };
         self.state = State::Due(now.add_ns(next_ns));
         let Some(slope) = seen.slope_between(times.grown, times.stood) else { return Sounded::Nothing };
         if times.measures {

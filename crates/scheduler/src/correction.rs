@@ -150,7 +150,7 @@ const CORRECTION: f64 = 0.4;
 /// A queue of this length, or of so many chunks, is drained if it shows for this long.
 const LONG_QUEUE_NS: u64 = 6 * MS;
 const LONG_QUEUE_CHUNKS: u64 = 2;
-/// So many times as long is longer than any that is made on purpose.
+/// A queue of so many times this length was not made on purpose.
 const OVERLONG: u64 = 4;
 const LONG_QUEUE_BELIEVED_NS: u64 = 60 * MS;
 /// A queue that stands while this part of the rate is sent may be no queue at all.
@@ -524,8 +524,8 @@ impl Correction {
         LONG_QUEUE_NS.max(LONG_QUEUE_CHUNKS * chunk_ns).max(self.round_trips.level_ns(now) / 2)
     }
 
-    /// The queue that packets met of any time, if it is too long to have been made on purpose. While it grows, it takes long
-    /// until packets come back that were sent after that.
+    /// The queue that recent packets met, whenever they were sent, if it is too long to have been made on purpose. While a
+    /// queue grows, packets that are sent into it take long to come back.
     fn overlong_queue_ns(&self, now: Instant) -> Option<i64> {
         let least_ns = OVERLONG * self.long_queue_ns(now);
         self.round_trips.queue_ns(now, Instant::ORIGIN, true).filter(|queue_ns| *queue_ns > least_ns as i64)

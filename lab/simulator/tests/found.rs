@@ -157,7 +157,7 @@ fn a_link_that_becomes_faster_is_followed_soon_and_a_steady_one_is_hardly_sounde
     }
 }
 
-/// Above and below this rate it is known in different ways.
+/// Above 5 Mbit/s the rate is found by soundings, below by a short queue that stands.
 #[test]
 fn a_link_that_becomes_slow_or_is_slow_no_longer_is_followed() {
     for (before, after) in [(6.0, 3.0), (3.0, 6.0), (10.0, 1.5), (1.5, 10.0)] {

@@ -71,8 +71,8 @@ pub(super) enum Sounded {
 const EVERY_NS: u64 = 1_500 * MS;
 const EVERY_ROUGH_NS: u64 = 400 * MS;
 const AGAIN_NS: u64 = 400 * MS;
-/// From one that measures to the next, at first. It doubles up to the longest while they find the known rate but for this
-/// part.
+/// From one that measures to the next, at first. The time doubles, up to the longest, while each finds the known rate but
+/// for this part.
 const MEASURES_EVERY_NS: u64 = 8_000 * MS;
 const MEASURES_EVERY_MOST_NS: u64 = 30_000 * MS;
 const SAME: f64 = 0.01;
@@ -80,9 +80,9 @@ const SAME: f64 = 0.01;
 /// checked so often.
 const AS_USUAL: Range<f64> = 0.5..4.0;
 const LOOK_NS: u64 = 100 * MS;
-/// A smaller usual part tells nothing: a token bucket before the link lets all packets of a grant pass at once. And the
-/// weight of the last one.
+/// A smaller usual part tells nothing: a token bucket before the link lets all packets of a grant pass at once.
 const USUAL_LEAST: f64 = 0.12;
+/// The weight of the last part in the usual one.
 const USUAL_WEIGHT: f64 = 0.3;
 /// The link has to be busy for so long before: then it probably stays busy until the end.
 const BUSY_NS: u64 = 60 * MS;
@@ -103,8 +103,8 @@ const STANDS_LEAST_NS: u64 = 25 * MS;
 const STANDS_MOST_NS: u64 = 250 * MS;
 const STANDS_CHUNKS: u64 = 27;
 const STANDS_CHUNKS_MOST_NS: u64 = 600 * MS;
-/// A sounding takes at most one in so many parts of the time; also those that measure, and those while the rate is known
-/// roughly.
+/// Soundings take at most one in so many parts of the time where handshakes tell nothing. The other bounds are for those
+/// that measure, and for those while the rate is known roughly.
 const SELDOM: u64 = 20;
 const SELDOM_MEASURES: u64 = 150;
 const SELDOM_ROUGH: u64 = 12;
@@ -224,10 +224,14 @@ impl Sounding {
             self.usual_part = Some(usual + USUAL_WEIGHT * (part - usual));
         }
         let lasted_ns = times.gone.ns_since(times.began);
-        let next_ns =
-            if is_rough { EVERY_ROUGH_NS.max(SELDOM_ROUGH * lasted_ns) } else { EVERY_NS.max(SELDOM * lasted_ns) };
-        // Where handshakes can tell, they do so before that.
-        let next_ns = if !is_rough && self.of_usual(now, seen).is_some() { AGAIN_NS } else { next_ns };
+        let next_ns = if is_rough {
+            EVERY_ROUGH_NS.max(SELDOM_ROUGH * lasted_ns)
+        } else if self.of_usual(now, seen).is_some() {
+            // Handshakes decide when the next one is made.
+            AGAIN_NS
+        } else {
+            EVERY_NS.max(SELDOM * lasted_ns)
+        };
         self.state = State::Due(now.add_ns(next_ns));
         let Some(slope) = seen.slope_between(times.grown, times.stood) else { return Sounded::Nothing };
         if times.measures {

@@ -97,7 +97,7 @@ pub const UTILISATION: f64 = 0.995;
 
 /// The range around a given rate.
 const GIVEN_LEAST: f64 = 0.90;
-const GIVEN_MOST: f64 = 1.06;
+pub(crate) const GIVEN_MOST: f64 = 1.06;
 /// The shortest queue that is aimed at, and the part of a chunk's time where that is more.
 const TARGET_LEAST_NS: f64 = 0.05e6;
 const TARGET_OF_CHUNK: f64 = 0.1;
@@ -320,7 +320,7 @@ impl Correction {
     /// Goes on around another rate, in bits per second, of which this part may be used.
     pub(crate) fn recenter(&mut self, bits: f64, most: f64) {
         (self.given, self.most) = (bits, bits * most);
-        self.estimate = self.most;
+        self.estimate = bits.min(self.most);
         self.carried = self.estimate * 0.97;
         (self.quiet_ns, self.climb, self.at_end_ns, self.doubt) = (0, 0.0, 0, None);
     }

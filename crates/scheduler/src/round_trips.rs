@@ -5,6 +5,7 @@
 //! it has at the bottleneck at any time; that part of the round trip is subtracted. Round trips that met an idle
 //! uplink show what is left then: jitter, and what the shortest one had by luck. That is subtracted as well.
 
+mod leads;
 #[cfg(test)]
 mod tests;
 
@@ -103,6 +104,9 @@ pub(crate) const MS: u64 = 1_000_000;
 const CARRIED_ALL: f64 = 0.07;
 /// Bytes come in chunks, so it takes some of them to show a rate.
 const CHUNKS_LEAST: f64 = 8.0;
+/// A gap in the samples of this time is none in the traffic, or of so many chunks' time.
+const HOLE_MOST_S: f64 = 0.05;
+const HOLE_MOST_CHUNKS: f64 = 4.0;
 /// Points closer than this are merged.
 const POINT_NS: u64 = MS / 4;
 /// The uplink counts as idle so long after its last byte.
@@ -298,15 +302,16 @@ impl RoundTrips {
     /// at least this queue.
     pub fn slope(&self, since: Instant, queue_least_ns: u64) -> Option<f64> {
         let counts = |it: &&Sample| it.at >= since && it.above_ns.is_none_or(|queue_ns| queue_ns >= queue_least_ns);
-        Some(self.measured(since, self.samples.iter().filter(counts))?.bits)
+        Some(self.measured(since, self.samples.iter().filter(counts), false)?.bits)
     }
 
     /// The same over packets sent between these times, and how sure it is.
     pub fn slope_between(&self, from: Instant, until: Instant) -> Option<Slope> {
-        self.measured(from, self.samples.iter().filter(|it| from <= it.sent_at && it.sent_at <= until))
+        self.measured(from, self.samples.iter().filter(|it| from <= it.sent_at && it.sent_at <= until), false)
     }
 
-    fn measured<'a>(&self, since: Instant, samples: impl Iterator<Item = &'a Sample>) -> Option<Slope> {
+    /// `is_busy`: whether it is known that the link was busy all the time.
+    fn measured<'a>(&self, since: Instant, samples: impl Iterator<Item = &'a Sample>, is_busy: bool) -> Option<Slope> {
         // A packet passed the bottleneck when its queue was over, however far its client is.
         let mut points: Vec<(f64, f64, RttKind)> = samples
             .map(|it| {
@@ -318,8 +323,10 @@ impl RoundTrips {
         let (first, last) = (*points.first()?, *points.last()?);
         // A gap in the samples may have been a gap in the traffic, and then it was another queue.
         let hole = points.windows(2).map(|pair| pair[1].0 - pair[0].0).fold(0.0, f64::max);
+        let chunk_s = 8.0 * self.chunk_bytes as f64 * (last.0 - first.0) / (last.1 - first.1);
+        let hole_most = f64::max(HOLE_MOST_S, HOLE_MOST_CHUNKS * chunk_s).max((last.0 - first.0) / 3.0);
         let is_short = last.0 - first.0 < 0.02 || last.1 - first.1 < CHUNKS_LEAST * 8.0 * self.chunk_bytes as f64;
-        if points.len() < 5 || is_short || hole > f64::max(0.05, (last.0 - first.0) / 3.0) {
+        if points.len() < 5 || is_short || !is_busy && hole > hole_most {
             return None;
         }
         let (mut covariance, mut variance, mut of_bytes, mut kinds) = (0.0, 0.0, 0.0, 0.0);

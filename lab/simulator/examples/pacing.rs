@@ -125,7 +125,7 @@ fn plain(name: &'static str, mbit: f64, load: &'static str) -> Condition {
     }
 }
 
-/// Those of the experiment `auto`, and other traffic.
+/// Those of the experiment `auto`, other traffic, and more slow lines.
 fn auto_conditions() -> Vec<Condition> {
     let late = |condition: Condition| Condition { seconds: 50, warm_up_s: 10, ..condition };
     let large = HeavyTail {
@@ -177,6 +177,13 @@ fn auto_conditions() -> Vec<Condition> {
         late(Condition {
             mbit: vec![(0, 2.0), (20, 4.0)],
             ..plain("2 Mbit/s, twice of it from second 20", 2.0, "0.8")
+        }),
+        late(plain("4 Mbit/s", 4.0, "0.8")),
+        late(plain("2 Mbit/s, load 0.4", 2.0, "0.4")),
+        late(Condition { paths: vec![far(40)], ..plain("2 Mbit/s, RTT 40 ms", 2.0, "0.8") }),
+        late(Condition {
+            shaping: Some(Shaping::Bucket { burst_bytes: 16_000 }),
+            ..plain("2 Mbit/s, a token bucket of 16 KB", 2.0, "0.8")
         }),
     ]
 }

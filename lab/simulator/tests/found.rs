@@ -157,7 +157,7 @@ fn a_link_that_becomes_faster_is_followed_soon_and_a_steady_one_is_hardly_sounde
     }
 }
 
-/// Above 5 Mbit/s the rate is found by soundings, below by a short queue that stands.
+/// Above 5 Mbit/s the rate is found by soundings, below by trials.
 #[test]
 fn a_link_that_becomes_slow_or_is_slow_no_longer_is_followed() {
     for (before, after) in [(6.0, 3.0), (3.0, 6.0), (10.0, 1.5), (1.5, 10.0)] {
@@ -189,5 +189,25 @@ fn a_slow_line_is_used_and_a_change_of_it_is_followed() {
         let what =
             format!("{mbit} Mbit/s, then {factor}: {before:.3} and {after:.3} of the link used, {fast:.3} paced at");
         assert!(before > 0.985 && after > 0.94 && fast < 1.02, "{what}");
+    }
+}
+
+/// Handshakes show how far a slow line is ahead of the pacer, so no queue has to stand to measure it.
+#[test]
+fn a_slow_line_is_hardly_ever_sent_more_than_it_carries_and_a_faster_one_is_followed_soon() {
+    for mbit in [2.0, 3.0, 4.0] {
+        let link = Link::constant(rate(mbit)).then(CHANGES_S * S, rate(2.0 * mbit)).unwrap();
+        let seeds: Vec<u64> = (5_001..5_009).collect();
+        let (mut too_fast, mut before, mut soon) = (0.0, 0.0, 0.0);
+        for &seed in &seeds {
+            let seen = serve(&link, ClientPath::DIRECT, None, seed);
+            let steady = || seen.iter().filter(|it| (FOUND_S * S..CHANGES_S * S).contains(&it.at_ns));
+            too_fast += steady().filter(|it| it.of_link > 1.0).count() as f64 / steady().count() as f64;
+            before += used(&seen, &link, FOUND_S, CHANGES_S);
+            soon += used(&seen, &link, CHANGES_S + FASTER_FOLLOWED_S, CHANGES_S + FOLLOWED_S);
+        }
+        let [too_fast, before, soon] = [too_fast, before, soon].map(|sum| sum / seeds.len() as f64);
+        let what = format!("{mbit} Mbit/s: {before:.3} used, {too_fast:.3} of the time too fast, then {soon:.3} used");
+        assert!(too_fast < 0.02 && before > 0.98 && soon > 0.95, "{what}");
     }
 }

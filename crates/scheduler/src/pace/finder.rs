@@ -8,20 +8,23 @@
 //! link to a percent or better, and the measurements are averaged, each with the weight that its error gives it. In
 //! between, what handshakes meet of the pacer's own queue shows whether the link has become much faster.
 //!
-//! On a slow link a queue of one grant takes longer than TCP waits before it probes for a lost packet, and each probe makes
-//! the queue longer. So there the correction lets a much shorter queue stand, and steers by that in both directions.
+//! On a slow link a sounding does harm, and the rate is raised in [trials](self::trials) instead.
 //!
-//! The estimator goes on when no queue shows in soundings, or at the upper end of the correction's range. It also goes on
-//! when a queue shows that the link is far slower than was known.
+//! The estimator goes on when no queue shows in soundings or trials, or at the upper end of the correction's range. It also
+//! goes on when a queue shows that the link is far slower than was known.
 
 mod sounding;
+mod trials;
 
 use alloc::boxed::Box;
 use core::time::Duration;
 
-use self::sounding::{Sounded, Sounding};
+use self::{
+    sounding::{Sounded, Sounding},
+    trials::{Trials, Tried},
+};
 use crate::{
-    correction::{Correction, UTILISATION},
+    correction::{self, Correction, UTILISATION},
     estimate::Estimator,
     round_trips::{Load, MS, RoundTrips, RttKind, Slope},
     time::Instant,
@@ -42,9 +45,8 @@ pub struct Finder {
 #[derive(Clone, Debug)]
 struct Hold {
     correction: Box<Correction>,
-    /// `None`: the link is slow, and the correction steers in both directions.
-    sounding: Option<Sounding>,
-    /// The part of the known rate that is used where soundings are made.
+    watch: Watch,
+    /// The part of the known rate that is used on links that are not slow.
     most: f64,
     /// The rate of the link, in bits per second, and the variance of its relative error.
     known: f64,
@@ -53,6 +55,14 @@ struct Hold {
     strange: u32,
     /// Soundings in a row in which no queue showed.
     clear: u32,
+}
+
+/// How it is found out that the link has another rate.
+#[derive(Clone, Debug)]
+enum Watch {
+    Sounds(Sounding),
+    /// On a slow link.
+    Tries(Trials),
 }
 
 /// Where a grant takes longer, below some 5 Mbit/s, the link is slow.
@@ -64,8 +74,12 @@ const ROUGHLY_KNOWN: f64 = 0.97;
 const FIRST_ERROR: f64 = 0.05;
 const LEAST_ERROR: f64 = 0.003;
 const DRIFT: f64 = 0.002;
-/// With a larger error the rate is measured more often.
+/// With a larger error the rate is measured more often. A trial measures it better than a sounding.
 const ROUGH: f64 = 0.01;
+const ROUGH_SLOW: f64 = 0.004;
+/// The part of the rate that is used between trials, if it is known well, and if it is not.
+const RESTS: f64 = 0.993;
+const RESTS_ROUGH: f64 = 0.98;
 /// A measurement is of another rate if it is so many errors away; and the link has another rate if so many are.
 const STRANGE: f64 = 4.0;
 const STRANGE_MOST: u32 = 2;
@@ -107,8 +121,11 @@ impl Finder {
     pub fn phase_name(&self) -> &'static str {
         match &self.hold {
             None => self.estimator.phase_name(),
-            Some(hold) if hold.sounding.as_ref().is_some_and(Sounding::is_under_way) => "sounding",
-            Some(hold) => hold.correction.phase_name(),
+            Some(hold) => match &hold.watch {
+                Watch::Sounds(sounding) if sounding.is_under_way() => "sounding",
+                Watch::Tries(trials) if trials.is_under_way() => "trial",
+                _ => hold.correction.phase_name(),
+            },
         }
     }
 
@@ -184,7 +201,7 @@ impl Hold {
         correction.inherit(now, seen);
         Self {
             correction,
-            sounding: (!is_slow).then(|| Sounding::new(now)),
+            watch: if is_slow { Watch::Tries(Trials::new(now)) } else { Watch::Sounds(Sounding::new(now)) },
             most,
             known,
             variance: FIRST_ERROR * FIRST_ERROR,
@@ -194,17 +211,32 @@ impl Hold {
     }
 
     fn handle_turn(&mut self, now: Instant, load: Load) -> Next {
-        let Some(sounding) = &mut self.sounding else {
-            self.correction.handle_turn(now, load);
-            self.known = self.correction.estimate_bits();
-            return match self.correction.is_far_too_high() {
-                Some(since) => Next::TooFast(since),
-                None if self.correction.is_far_too_low() => Next::TooSlow,
-                None => Next::Goes(self.correction.rate_bits()),
-            };
-        };
-        let is_rough = self.variance > ROUGH * ROUGH;
-        match sounding.handle_turn(now, load, self.known, is_rough || self.clear > 0, &self.correction) {
+        match &mut self.watch {
+            Watch::Sounds(sounding) => {
+                let is_rough = self.variance > ROUGH * ROUGH;
+                let is_doubtful = is_rough || self.clear > 0;
+                let sounded = sounding.handle_turn(now, load, self.known, is_doubtful, &self.correction);
+                self.handle_sounded(now, load, sounded, is_rough)
+            }
+            Watch::Tries(trials) => {
+                if trials.is_under_way() {
+                    self.correction.rest(now, load);
+                } else {
+                    self.correction.handle_turn(now, load);
+                }
+                if trials.is_blind() {
+                    self.known = self.correction.estimate_bits();
+                }
+                let is_rough = self.variance > ROUGH_SLOW * ROUGH_SLOW;
+                let tried = trials.handle_turn(now, load, self.known, is_rough, &self.correction);
+                let is_blind = trials.is_blind();
+                self.handle_tried(now, tried, is_rough, is_blind)
+            }
+        }
+    }
+
+    fn handle_sounded(&mut self, now: Instant, load: Load, sounded: Sounded, is_rough: bool) -> Next {
+        match sounded {
             Sounded::Nothing => {}
             Sounded::Rate(bits) => {
                 self.correction.rest(now, load);
@@ -216,8 +248,7 @@ impl Hold {
                 self.measured(slope);
                 self.correction.recenter(self.known, self.most);
             }
-            Sounded::Clear => {
-                let of_usual = sounding.of_usual(now, self.correction.seen());
+            Sounded::Clear { of_usual } => {
                 let is_far_faster = of_usual.is_some_and(|part| part < FAR_FASTER);
                 self.clear = if is_far_faster { CLEAR_MOST } else { self.clear + 1 };
                 if self.clear >= CLEAR_MOST {
@@ -235,6 +266,46 @@ impl Hold {
             return Next::TooFast(since);
         }
         Next::Goes(self.correction.rate_bits())
+    }
+
+    fn handle_tried(&mut self, now: Instant, tried: Tried, is_rough: bool, is_blind: bool) -> Next {
+        match tried {
+            Tried::Nothing => {}
+            Tried::Rate(bits) => return Next::Goes(bits),
+            Tried::Measured { slope, is_faster: false } => {
+                self.measured(slope);
+                return Next::Goes(self.known * trials::SHRINKS);
+            }
+            // That trial was short. Another one follows soon.
+            Tried::Measured { slope: Slope { bits, .. }, is_faster: true } | Tried::AtLeast(bits) => {
+                (self.known, self.variance) = (bits, FIRST_ERROR * FIRST_ERROR);
+                return Next::Goes(self.known * trials::SHRINKS);
+            }
+            Tried::TooSlow => return Next::TooSlow,
+            Tried::Rests if self.is_slow(self.known) => {
+                self.correction.recenter(self.known, if is_rough { RESTS_ROUGH } else { RESTS });
+                self.correction.ignore_before(now);
+            }
+            Tried::Rests => {
+                self.watch = Watch::Sounds(Sounding::new(now));
+                self.correction.recenter(self.known, self.most);
+                self.correction.ignore_before(now);
+            }
+            Tried::Blind => {
+                self.variance = FIRST_ERROR * FIRST_ERROR;
+                self.correction.recenter(self.known, correction::GIVEN_MOST);
+                self.correction.ignore_before(now);
+            }
+        }
+        match self.correction.is_far_too_high() {
+            Some(since) => Next::TooFast(since),
+            None if is_blind && self.correction.is_far_too_low() => Next::TooSlow,
+            None => Next::Goes(self.correction.rate_bits()),
+        }
+    }
+
+    fn is_slow(&self, bits: f64) -> bool {
+        self.correction.seen().chunk_ns(Rate::clamped(bits)) > CHUNK_MOST_NS
     }
 
     fn measured(&mut self, slope: Slope) {

@@ -1,12 +1,12 @@
-use super::*;
+use super::{leads::Lead, *};
 
 /// A grant takes this long at the pacer's rate.
 const GRANT_NS: u64 = 2_400_000;
 const RTT_NS: u64 = 300_000;
 
-/// The part of the pacer's own queue that handshakes meet, on a link that is so many times as fast as the pacer, with
-/// up to this noise. One comes every so often for three seconds. The pacer is idle in the first 200 ms.
-fn own_part(faster: f64, every_ns: u64, noise_ns: u64) -> Option<f64> {
+/// Handshakes on a link that is so many times as fast as the pacer, with up to this noise. One comes every so often for three
+/// seconds, and the pacer is idle in the first 200 ms. Also returns the time.
+fn handshakes(faster: f64, every_ns: u64, noise_ns: u64) -> (RoundTrips, Instant) {
     let mut seen = RoundTrips::default();
     let (mut now, mut room_at, mut passed_at) = (Instant::from_ns(MS), Instant::ORIGIN, Instant::ORIGIN);
     let mut sent_bytes = 0;
@@ -28,6 +28,12 @@ fn own_part(faster: f64, every_ns: u64, noise_ns: u64) -> Option<f64> {
             seen.handle_round_trip(now, 7, rtt_ns, RttKind::Exact, GRANT_NS);
         }
     }
+    (seen, now)
+}
+
+/// The part of the pacer's own queue that they meet.
+fn own_part(faster: f64, every_ns: u64, noise_ns: u64) -> Option<f64> {
+    let (seen, now) = handshakes(faster, every_ns, noise_ns);
     seen.own_queue_part(now)
 }
 
@@ -43,4 +49,43 @@ fn handshakes_meet_the_pacer_s_own_queue_only_where_the_link_is_not_faster() {
 fn a_few_handshakes_or_much_noise_tell_nothing_of_the_pacer_s_own_queue() {
     assert_eq!(own_part(1.0, 170 * MS, 0), None);
     assert_eq!(own_part(1.0, 17 * MS, 12 * MS), None);
+}
+
+#[test]
+fn a_lead_that_falls_shows_a_slower_link_and_its_rate() {
+    let bits = 2.0 * 1514.0 * 8.0 / (GRANT_NS as f64 / 1e9);
+    for faster in [0.9, 0.97, 0.99] {
+        let (seen, now) = handshakes(faster, 17 * MS, MS / 50);
+        let since = Instant::from_ns(now.as_ns() - 500 * MS);
+        let fell_ns = seen.lead_falls(now, since, 2 * MS as i64).expect("it falls by 5 ms and more");
+        let known: Vec<Lead> = seen.leads(now, since).filter(|it| !it.is_bound).collect();
+        let (last, first) = (known.first().unwrap(), known.last().unwrap());
+        let expected_ns = last.sent_at.ns_since(first.sent_at) as f64 * (1.0 / faster - 1.0);
+        let off_ns = (fell_ns - last.ns) as f64 - expected_ns;
+        assert!(off_ns.abs() < 0.3e6, "{faster}: {fell_ns} to {}, and not by {expected_ns}", last.ns);
+        let slope = seen.slope_of_waiting(now, since, now).expect("a rate");
+        assert!((slope.bits / bits / faster - 1.0).abs() < 0.01, "{faster}: {slope:?} of {bits}");
+    }
+}
+
+#[test]
+fn a_lead_stays_on_a_link_that_is_as_fast_or_faster_and_is_longer_there() {
+    let leads = [1.0, 1.5, 2.0].map(|faster| {
+        let (seen, now) = handshakes(faster, 17 * MS, MS / 50);
+        let since = Instant::from_ns(now.as_ns() - 500 * MS);
+        assert_eq!(seen.lead_falls(now, since, MS as i64), None, "{faster}");
+        assert!(seen.shows_leads(now));
+        seen.lead_ns(now, since, 3, 31).expect("some packets wait")
+    });
+    let expected = [1.0, 1.5, 2.0].map(|faster| (GRANT_NS as f64 * (1.0 - 1.0 / faster)) as i64);
+    for (lead_ns, expected_ns) in leads.into_iter().zip(expected) {
+        assert!((lead_ns - expected_ns).abs() < MS as i64 / 5, "{leads:?} and {expected:?}");
+    }
+}
+
+#[test]
+fn few_handshakes_show_no_leads() {
+    let (seen, now) = handshakes(1.0, 250 * MS, 0);
+    assert!(!seen.shows_leads(now));
+    assert!(seen.leads(now, Instant::ORIGIN).count() < 12);
 }

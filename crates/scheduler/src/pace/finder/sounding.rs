@@ -64,7 +64,8 @@ pub(super) enum Sounded {
     /// The link has this rate.
     Measured(Slope),
     /// No queue showed: the link is faster than was known.
-    Clear,
+    /// `of_usual`: see [`Sounding::of_usual`].
+    Clear { of_usual: Option<f64> },
 }
 
 /// From one to the next, while the rate is known roughly, and after one that was broken off or not clear.
@@ -148,7 +149,7 @@ impl Sounding {
 
     /// The part of the pacer's own queue that handshakes of the last second met, over the usual part. `None` if it cannot be
     /// told.
-    pub fn of_usual(&self, now: Instant, seen: &RoundTrips) -> Option<f64> {
+    fn of_usual(&self, now: Instant, seen: &RoundTrips) -> Option<f64> {
         let usual = self.usual_part.filter(|usual| *usual >= USUAL_LEAST)?;
         Some(seen.own_queue_part(now)? / usual)
     }
@@ -217,7 +218,7 @@ impl Sounding {
         let before_ns = seen.queue_between(now, before, times.began, SAMPLES_LEAST).unwrap_or(0).max(0);
         let queue_ns = queue_ns - before_ns;
         if (queue_ns as f64) < SHOWS * times.queue_ns as f64 {
-            return Sounded::Clear;
+            return Sounded::Clear { of_usual: self.of_usual(now, seen) };
         }
         if let Some(part) = times.own_part {
             let usual = self.usual_part.unwrap_or(part);

@@ -23,7 +23,7 @@
 //! **The measure** is the sum of the logarithms of the throughputs, over all types that were short of slots.
 //! So a type gains nothing by taking throughput from another in equal proportion. The change of another type
 //! counts only if it is larger than its standard error; otherwise the noise of all types would hide the gain
-//! of one. A wider window must pay: its throughput must grow by [`PAYS`] of the growth of the window. So of
+//! of one. A wider window must pay: its throughput must grow by a small part of the growth of the window. So of
 //! windows that serve equally well, the narrow one is taken.
 //!
 //! **Mix.** A request is weighted by the mean service time of its route, which stays constant during a trial.

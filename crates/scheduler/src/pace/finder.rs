@@ -4,11 +4,11 @@
 //! queues of some 15 ms, which delay the responses of that time. It knows the rate to a few percent, so it leaves 3 %
 //! of the link unused. Once it has worked off a queue, the [`Correction`] goes on, as if the rate had been given. It
 //! keeps the rate below that of the link, so no queue stands, and nothing is learned of what the link could carry
-//! beyond that. So at times a short queue is made on purpose, a [sounding](self::sounding). It measures the rate of the
+//! beyond that. So at times a short queue is made on purpose, a [sounding]. It measures the rate of the
 //! link to a percent or better, and the measurements are averaged, each with the weight that its error gives it. In
 //! between, what handshakes meet of the pacer's own queue shows whether the link has become much faster.
 //!
-//! On a slow link a sounding does harm, and the rate is raised in [trials](self::trials) instead.
+//! On a slow link a sounding does harm, and the rate is raised in [trials] instead.
 //!
 //! The estimator goes on when no queue shows in soundings or trials, or at the upper end of the correction's range. It also
 //! goes on when a queue shows that the link is far slower than was known.

@@ -30,8 +30,9 @@ pub(super) struct Trials {
     held: f64,
     /// The lead in its first step, at the known rate.
     first_ns: Option<f64>,
-    /// Trials in a row that measured nothing.
+    /// Trials in a row that measured nothing, and those that measured the known rate.
     failed: u32,
+    same: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,12 +91,15 @@ const FAR_BELOW: f64 = 3.0;
 /// With more jitter than this part of a grant's time, leads tell too little.
 const LEVEL_MOST: u64 = 8;
 /// A rest lasts so long that the lead of a link of which this part is unused grows by a grant; and while the rate is known
-/// roughly, at least so long. That time is doubled after each trial that measured nothing, so many times.
+/// roughly, at least so long. That time is doubled after each trial that measured nothing.
 const REST_SHOWS: f64 = 0.02;
 const REST_ROUGH_NS: u64 = 500 * MS;
-const REST_DOUBLES: u32 = 3;
-/// A rest while the rate is known well.
+/// A rest while the rate is known well. It is doubled after each trial that measured the known rate, but for this part.
 const REST_NS: u64 = 20_000 * MS;
+const SAME: f64 = 0.005;
+/// The first is doubled so many times, and the second.
+const REST_ROUGH_DOUBLES: u32 = 3;
+const REST_DOUBLES: u32 = 2;
 /// The first gain: if the rate is known well, if it is not, and if the link is probably faster; and the largest.
 const GAIN: f64 = 0.01;
 const GAIN_ROUGH: f64 = 0.03;
@@ -186,6 +190,7 @@ impl Trials {
             held: 0.0,
             first_ns: None,
             failed: 0,
+            same: 0,
         }
     }
 
@@ -224,7 +229,7 @@ impl Trials {
             State::Stands { since, bits, before_ns, .. } => self.judge(&turn, since, bits, before_ns),
             State::Shrinks(until) if now < until => Tried::Rate(known * SHRINKS),
             State::Shrinks(_) if is_rough => self.rest(now, self.again_ns(&turn)),
-            State::Shrinks(_) => self.rest(now, REST_NS),
+            State::Shrinks(_) => self.rest(now, REST_NS << self.same.min(REST_DOUBLES)),
         }
     }
 
@@ -344,11 +349,11 @@ impl Trials {
 
     /// Ends a trial in which too little was sent. The correction goes on as before it, if nothing was learned.
     fn give_up(&mut self, turn: &Turn<'_>) -> Tried {
-        self.failed += 1;
         if self.held > turn.known {
             self.state = State::Shrinks(turn.now);
             return Tried::AtLeast(self.held);
         }
+        self.failed += 1;
         self.rest(turn.now, self.again_ns(turn));
         Tried::Nothing
     }
@@ -366,6 +371,7 @@ impl Trials {
         match slope {
             Some(slope) if slope.error < ERROR_MOST * bits && PLAUSIBLE.contains(&(slope.bits / bits)) => {
                 self.failed = 0;
+                self.same = if (slope.bits / turn.known - 1.0).abs() < SAME { self.same + 1 } else { 0 };
                 Tried::Measured { slope, is_faster: self.held > FASTER * turn.known }
             }
             _ if self.held > turn.known => Tried::AtLeast(self.held),
@@ -378,7 +384,7 @@ impl Trials {
 
     /// From one trial to the next while the rate is known roughly.
     fn again_ns(&self, turn: &Turn<'_>) -> u64 {
-        (turn.again_ns.max(REST_ROUGH_NS) << self.failed.min(REST_DOUBLES)).min(REST_NS)
+        (turn.again_ns.max(REST_ROUGH_NS) << self.failed.min(REST_ROUGH_DOUBLES)).min(REST_NS)
     }
 
     fn pauses(&self, now: Instant) -> bool {

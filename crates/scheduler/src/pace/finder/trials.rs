@@ -33,6 +33,8 @@ pub(super) struct Trials {
     /// Trials in a row that measured nothing, and those that measured the known rate.
     failed: u32,
     same: u32,
+    /// How often in a row no lead was seen because no packet waited.
+    unseen: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -137,10 +139,11 @@ const USUAL_NS: u64 = 1_000 * MS;
 const PRESENT_LEAST: usize = 3;
 const PRESENT_MOST: usize = 5;
 /// If so many packets do not wait, or none does at so many times the known rate, the link saves up more than the model ever
-/// has. The correction steers then, for so long.
+/// has. The correction steers then, for so long. That time is doubled so many times, until a lead is seen.
 const UNSEEN_LEAST: usize = 40;
 const UNSEEN_FAR: f64 = 1.08;
-const UNSEEN_NS: u64 = 30_000 * MS;
+const UNSEEN_NS: u64 = 120_000 * MS;
+const UNSEEN_DOUBLES: u32 = 4;
 /// A faster link shows if nine of ten leads are longer by this part of the change that counts: of at least so many, of
 /// packets that were sent over at least so long. Older ones do not count.
 const LONGER: f64 = 0.4;
@@ -191,6 +194,7 @@ impl Trials {
             first_ns: None,
             failed: 0,
             same: 0,
+            unseen: 0,
         }
     }
 
@@ -244,6 +248,13 @@ impl Trials {
         Tried::Blind
     }
 
+    /// Leaves the link to the correction, because it saves up too much for leads to be seen.
+    fn go_blind(&mut self, now: Instant) -> Tried {
+        let for_ns = UNSEEN_NS << self.unseen.min(UNSEEN_DOUBLES);
+        self.unseen += 1;
+        self.blind(now.add_ns(for_ns))
+    }
+
     fn begin(&mut self, now: Instant, bits: f64, gain: f64) -> Tried {
         (self.held, self.first_ns) = (0.0, None);
         self.state = State::Climbs { began: now, step: now, bits, gain };
@@ -256,8 +267,8 @@ impl Trials {
         for lead in turn.seen.leads(turn.now, since).take(UNSEEN_LEAST) {
             (packets, waited) = (packets + 1, waited || !lead.is_bound);
         }
-        if packets == UNSEEN_LEAST && !waited {
-            return self.blind(turn.now.add_ns(UNSEEN_NS));
+        if packets == UNSEEN_LEAST && !waited && self.usual_ns.is_none() {
+            return self.go_blind(turn.now);
         }
         if turn.now < until {
             if turn.waits && self.is_longer(turn, since) {
@@ -280,6 +291,9 @@ impl Trials {
             if turn.now > self.compares_from.max(since).add_ns(USUAL_NS) {
                 self.usual_ns = turn.seen.lead_ns(turn.now, since, USUAL_LEAST, USUAL_MOST);
                 self.compares_from = turn.now;
+                if self.usual_ns.is_some() {
+                    self.unseen = 0;
+                }
             }
             return false;
         };
@@ -329,7 +343,7 @@ impl Trials {
             return Tried::TooSlow;
         }
         if bits > UNSEEN_FAR * known && !is_seen && self.first_ns.is_none() {
-            return self.blind(now.add_ns(UNSEEN_NS));
+            return self.go_blind(now);
         }
         self.held = bits;
         let lead_ns = turn.seen.lead_ns(now, step, PRESENT_LEAST, USUAL_MOST);

@@ -4,9 +4,9 @@
 //! queues of some 15 ms, which delay the responses of that time. It knows the rate to a few percent, so it leaves 3 %
 //! of the link unused. Once it has worked off a queue, the [`Correction`] goes on, as if the rate had been given. It
 //! keeps the rate below that of the link, so no queue stands, and nothing is learned of what the link could carry
-//! beyond that. So at times a short queue is made on purpose, a [sounding]. It measures the rate of the
-//! link to a percent or better, and the measurements are averaged, each with the weight that its error gives it. In
-//! between, what handshakes meet of the pacer's own queue shows whether the link has become much faster.
+//! beyond that. So at times a short queue is made on purpose, a [sounding]. It measures the rate of the link to a
+//! percent or better, and the measurements are averaged, each with the weight that its error gives it. In between, what
+//! handshakes meet of the pacer's own queue shows whether the link has become much faster.
 //!
 //! On a slow link a sounding does harm, and the rate is raised in [trials] instead.
 //!
@@ -195,7 +195,7 @@ enum Next {
 
 impl Hold {
     fn new(now: Instant, known: f64, most: Option<f64>, seen: RoundTrips) -> Self {
-        let is_slow = most.is_none() && seen.chunk_ns(Rate::clamped(known)) > CHUNK_MOST_NS;
+        let is_slow = most.is_none() && is_slow(known, &seen);
         let most = most.unwrap_or(UTILISATION);
         let mut correction = Box::new(Correction::new(Rate::clamped(known), (!is_slow).then_some(most)));
         correction.inherit(now, seen);
@@ -282,19 +282,16 @@ impl Hold {
                 return Next::Goes(self.known * trials::SHRINKS);
             }
             Tried::TooSlow => return Next::TooSlow,
-            Tried::Rests if self.is_slow(self.known) => {
-                self.correction.recenter(self.known, if is_rough { RESTS_ROUGH } else { RESTS });
-                self.correction.ignore_before(now);
+            Tried::Rests if is_slow(self.known, self.correction.seen()) => {
+                self.go_on(now, if is_rough { RESTS_ROUGH } else { RESTS });
             }
             Tried::Rests => {
                 self.watch = Watch::Sounds(Sounding::new(now));
-                self.correction.recenter(self.known, self.most);
-                self.correction.ignore_before(now);
+                self.go_on(now, self.most);
             }
             Tried::Blind => {
                 self.variance = FIRST_ERROR * FIRST_ERROR;
-                self.correction.recenter(self.known, correction::GIVEN_MOST);
-                self.correction.ignore_before(now);
+                self.go_on(now, correction::GIVEN_MOST);
             }
         }
         match self.correction.is_far_too_high() {
@@ -304,8 +301,10 @@ impl Hold {
         }
     }
 
-    fn is_slow(&self, bits: f64) -> bool {
-        self.correction.seen().chunk_ns(Rate::clamped(bits)) > CHUNK_MOST_NS
+    /// The correction decides from now on, and uses this part of the known rate at most.
+    fn go_on(&mut self, now: Instant, most: f64) {
+        self.correction.recenter(self.known, most);
+        self.correction.ignore_before(now);
     }
 
     fn measured(&mut self, slope: Slope) {
@@ -324,4 +323,9 @@ impl Hold {
         self.known *= 1.0 + weight * of_known;
         self.variance = (1.0 - weight) * self.variance + DRIFT * DRIFT;
     }
+}
+
+/// Whether a grant takes long on a link of this rate, in bits per second.
+fn is_slow(bits: f64, seen: &RoundTrips) -> bool {
+    seen.chunk_ns(Rate::clamped(bits)) > CHUNK_MOST_NS
 }

@@ -2,8 +2,8 @@
 //!
 //! In a trial the rate is raised in steps until the [lead](RoundTrips::leads) of the link becomes shorter. Then the link is
 //! busy all the time, so what passes it is its rate. The lead becomes shorter long before a queue is as long as a sounding
-//! makes it, and that matters here: on a slow link a queue of one grant takes longer than TCP waits before it probes for a
-//! lost packet, and each probe makes the queue longer.
+//! makes it. On a slow link such a queue takes longer than TCP waits before it probes for a lost packet, and each probe
+//! makes the queue longer.
 //!
 //! Between trials a longer lead shows that the link has become faster. Without handshakes no lead is seen, and the
 //! [`Correction`] has to let a short queue stand, and to steer by that.
@@ -69,7 +69,7 @@ pub(super) enum Tried {
     TooSlow,
 }
 
-/// What a turn knows.
+/// The time, the link as it is known, and the measures that follow from it.
 struct Turn<'a> {
     now: Instant,
     waits: bool,
@@ -144,8 +144,8 @@ const UNSEEN_LEAST: usize = 40;
 const UNSEEN_FAR: f64 = 1.08;
 const UNSEEN_NS: u64 = 120_000 * MS;
 const UNSEEN_DOUBLES: u32 = 4;
-/// A faster link shows if nine of ten leads are longer by this part of the change that counts: of at least so many, of
-/// packets that were sent over at least so long. Older ones do not count.
+/// A faster link shows if nine of ten leads are longer by this part of the change that counts. It takes at least so many
+/// leads, over at least so long. Older ones do not count.
 const LONGER: f64 = 0.4;
 const LONGER_LEAST: u32 = 6;
 const LONGER_NS: u64 = 100 * MS;
@@ -355,7 +355,7 @@ impl Trials {
 
     /// Whether the lead in this step is far below that of the first: if so, that of the first.
     fn is_far_below(&self, turn: &Turn<'_>, step: Instant, bits: f64) -> Option<i64> {
-        // What the link saves up takes a shorter time in the model of a higher rate.
+        // The bytes that the link saves up take a shorter time at a higher rate.
         let first_ns = self.first_ns? * turn.known / bits;
         let lead_ns = turn.present_ns(step)? as f64;
         (lead_ns < first_ns - FAR_BELOW * turn.change_ns as f64).then_some(first_ns as i64)

@@ -11,7 +11,7 @@ use std::{
 
 use serpent_instrument::{
     LabError,
-    bed::{BedConfig, Bottleneck, Emulation, SERVER, TestBed},
+    bed::{BedConfig, Bottleneck, Calibration, Emulation, SERVER, TestBed},
     setting::{PathSetting, ServerSetting},
 };
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -50,6 +50,13 @@ fn connect(bed: &TestBed, group: usize) -> TcpStream {
     socket.into()
 }
 
+/// Calibrates the bed. Whoever else uses the machine may delay most packets of a probe, and the bed then rightly
+/// refuses. A path that is not as configured is refused each time.
+fn calibrated(bed: &TestBed) -> Calibration {
+    let tries = std::iter::repeat_with(|| bed.calibrate().inspect_err(|error| eprintln!("{error}")));
+    tries.take(5).find_map(Result::ok).expect("the bed is as configured in one of five tries")
+}
+
 /// One test, because a process has one bed at a time.
 #[test]
 fn each_group_has_the_path_it_was_given() {
@@ -78,7 +85,7 @@ fn each_group_has_the_path_it_was_given() {
         };
         assert_eq!(bed.emulation(), Some(emulation));
         bed.shape().unwrap();
-        let calibration = bed.calibrate().unwrap();
+        let calibration = calibrated(&bed);
         assert_eq!(bed.qdisc().unwrap().drops, 0);
         assert_eq!(calibration.paths.len(), 4);
         // Our own emulator releases a packet 60 µs early in each direction, to make up for its own work

@@ -4,6 +4,8 @@
 //! Only the canonical spelling of a path is kept. Other spellings are converted first and cannot fill the
 //! cache.
 //!
+//! A file of 32 KiB or more is read into memory when it is asked for again. Until then its entry has no content.
+//!
 //! An entry is trusted for `revalidate_after`. The first request after that checks the file, while other
 //! requests are still answered from memory.
 //!
@@ -36,6 +38,9 @@ use crate::config::CacheConfig;
 /// Estimated bytes of an entry beside its content: headers, key, bookkeeping. It bounds the number of tiny
 /// files too.
 const ENTRY_OVERHEAD_BYTES: u64 = 2048;
+
+/// The same of a file that was asked for once, and is not in memory.
+const KNOWN_OVERHEAD_BYTES: u64 = 512;
 
 /// The most files that are kept open, unless that is more than a sixteenth of what the process may open.
 const MOST_OPEN_FILES: u64 = 1024;
@@ -105,6 +110,13 @@ pub(crate) struct Key {
 struct KeyRef<'a> {
     site: u32,
     path: &'a str,
+}
+
+impl Entry {
+    /// Whether this is a file without siblings that was asked for, and is not in memory.
+    pub(crate) fn is_known_alone(&self) -> bool {
+        matches!(&self.variants, [Variant::Known(_), Variant::Absent, Variant::Absent, Variant::Absent])
+    }
 }
 
 impl Cache {
@@ -201,14 +213,16 @@ impl Cache {
         entry.checked_ns.store(checked_ns, Relaxed);
     }
 
+    /// Whether a file of this size may be kept in memory.
+    pub(crate) fn takes(&self, size: u64) -> bool {
+        let CacheConfig { capacity_bytes, max_file_bytes, .. } = self.0.config;
+        self.0.store.is_some() && size <= max_file_bytes && size <= capacity_bytes
+    }
+
     /// Permission to hold `size` bytes, if the file is small enough and responses do not hold too much
     /// already.
     pub(crate) fn reserve(&self, size: u64) -> Option<Reservation> {
-        let CacheConfig { capacity_bytes, max_file_bytes, .. } = self.0.config;
-        if self.0.store.is_none() || size > max_file_bytes || size > capacity_bytes {
-            return None;
-        }
-        self.0.held.reserve(size)
+        if self.takes(size) { self.0.held.reserve(size) } else { None }
     }
 
     /// Permission to keep a file open as long as its bytes are in memory.
@@ -266,7 +280,7 @@ impl Weighter<Key, Arc<Entry>> for Weight {
             Variant::Loaded(representation) => representation.stamp.size + ENTRY_OVERHEAD_BYTES,
             Variant::Absent | Variant::Known(_) => 0,
         });
-        loaded.sum::<u64>() + key.path.len() as u64
+        loaded.sum::<u64>().max(KNOWN_OVERHEAD_BYTES) + key.path.len() as u64
     }
 }
 

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::{
-    body::{CHUNK_BYTES, LEAST_PART_BYTES, Mirrored, Source, read_from_page_cache, read_up_to},
+    body::{LEAST_PART_BYTES, Mirrored, Source, read_from_page_cache, read_up_to},
     cache::{Cache, Entry, Key, Variant},
     content_type::ContentTypes,
     listing::{self, Listing, View},
@@ -151,8 +151,9 @@ impl SiteFiles {
 
     /// As [`SiteFiles::load`], if the kernel has all in memory that is needed, and there is no choice. Never blocks.
     pub fn load_from_memory(&self, path: &RequestPath, key: &Key) -> Option<Arc<Representation>> {
+        let kept = self.cache.peek(key);
         // An entry that has changed may have siblings, and is rare.
-        if self.cache.peek(key).is_some() {
+        if kept.as_ref().is_some_and(|entry| !entry.is_known_alone()) {
             return None;
         }
         let now_ns = self.cache.now_ns();
@@ -163,7 +164,7 @@ impl SiteFiles {
             self.siblings_checked(&relative, now_ns, |_| false)?;
         }
         let (file, metadata) = self.root.open_in_memory(as_path(&relative))?;
-        if metadata.len() > MOST_BYTES_AT_ONCE {
+        if metadata.len() > MOST_BYTES_AT_ONCE && kept.is_some() {
             return None;
         }
         let found = Found { read: read_from_page_cache, ..Found::alone(relative, file, metadata) };
@@ -339,7 +340,7 @@ impl SiteFiles {
             } else if coding == chosen {
                 let content_type = content_type.clone();
                 let now = SystemTime::now();
-                let (source, stamp, keep) = self.read(file, metadata, now, read)?;
+                let (source, stamp, keep) = self.read(file, metadata, now, kept.is_some(), read)?;
                 let (tells_type, server_name) = (self.tells_type, self.server_name.as_ref());
                 let description = Description {
                     coding,
@@ -358,7 +359,11 @@ impl SiteFiles {
                 *variant = Variant::Known(stamp);
             }
         }
-        if variants.iter().any(|variant| matches!(variant, Variant::Loaded(_))) {
+        let is_loaded = variants.iter().any(|variant| matches!(variant, Variant::Loaded(_)));
+        let waits = |answer: &Arc<Representation>| waits_for_second_request(answer.size());
+        let is_remembered =
+            kept.is_none() && answer.as_ref().is_some_and(|it| waits(it) && self.cache.takes(it.size()));
+        if is_loaded || is_remembered {
             self.cache.insert(key.clone(), variants, checked_ns);
         } else {
             self.cache.remove(key);
@@ -382,19 +387,23 @@ impl SiteFiles {
         }
     }
 
-    /// The bytes of a file or the open file, its state, and whether it may be kept in memory.
+    /// The bytes of a file or the open file, its state, and whether it may be kept in memory. `again`: it was asked for
+    /// before.
     fn read(
         &self,
         file: File,
         mut metadata: Metadata,
         now: SystemTime,
+        again: bool,
         read: Read,
     ) -> io::Result<(Source, Stamp, bool)> {
         for _ in 0..READ_ATTEMPTS {
             let stamp = Stamp::of(&metadata);
-            let reservation = if stamp.modified_within(RECENT, now) { None } else { self.cache.reserve(stamp.size) };
+            let is_large = waits_for_second_request(stamp.size);
+            let may_keep = !stamp.modified_within(RECENT, now) && (again || !is_large);
+            let reservation = if may_keep { self.cache.reserve(stamp.size) } else { None };
             let keep = reservation.is_some();
-            if !keep && stamp.size > CHUNK_BYTES as u64 {
+            if !keep && is_large {
                 break;
             }
             let length = usize::try_from(stamp.size).map_err(io::Error::other)?;
@@ -405,7 +414,7 @@ impl SiteFiles {
                     return Ok((Source::Memory(Bytes::from(bytes)), stamp, keep));
                 };
                 let bytes = reservation.fill(bytes);
-                let permit = if length < LEAST_PART_BYTES { None } else { self.cache.keep_open() };
+                let permit = if is_large { self.cache.keep_open() } else { None };
                 let source = match permit {
                     Some(permit) => {
                         Source::Both(Arc::new(Mirrored { bytes, file, stamp, seen: Mutex::default(), _permit: permit }))
@@ -444,6 +453,12 @@ impl Drop for SiteFiles {
     fn drop(&mut self) {
         self.cache.remove_site(self.id);
     }
+}
+
+/// Whether a file of this size is sent from the file system when it is asked for the first time, and is read into memory if
+/// it is asked for again.
+fn waits_for_second_request(size: u64) -> bool {
+    size >= LEAST_PART_BYTES as u64
 }
 
 fn as_path(bytes: &[u8]) -> &Path {
@@ -495,7 +510,7 @@ mod tests {
         let read = |now| {
             let file = File::open(&path).unwrap();
             let metadata = file.metadata().unwrap();
-            site.read(file, metadata, now, read_up_to).unwrap()
+            site.read(file, metadata, now, true, read_up_to).unwrap()
         };
         let (source, _, keep) = read(modified + RECENT - Duration::from_nanos(1));
         assert_eq!((memory(&source), keep), (&b"content"[..], false));
@@ -512,7 +527,7 @@ mod tests {
         let file = File::open(&path).unwrap();
         let before = file.metadata().unwrap();
         fs::File::options().append(true).open(&path).unwrap().write_all(b" no more").unwrap();
-        let (source, stamp, _) = site.read(file, before, SystemTime::UNIX_EPOCH, read_up_to).unwrap();
+        let (source, stamp, _) = site.read(file, before, SystemTime::UNIX_EPOCH, true, read_up_to).unwrap();
         assert_eq!(memory(&source), b"short no more");
         assert_eq!(stamp, Stamp::of(&fs::metadata(&path).unwrap()));
     }
@@ -522,12 +537,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let site = site(directory.path());
         let path = directory.path().join("file");
-        fs::write(&path, vec![0; CHUNK_BYTES + 1]).unwrap();
+        fs::write(&path, vec![0; LEAST_PART_BYTES]).unwrap();
         let file = File::open(&path).unwrap();
         let metadata = file.metadata().unwrap();
         let modified = metadata.modified().unwrap();
-        let (source, stamp, keep) = site.read(file, metadata, modified, read_up_to).unwrap();
+        let (source, stamp, keep) = site.read(file, metadata, modified, true, read_up_to).unwrap();
         assert!(matches!(source, Source::File(_)));
-        assert_eq!((stamp.size, keep), (CHUNK_BYTES as u64 + 1, false));
+        assert_eq!((stamp.size, keep), (LEAST_PART_BYTES as u64, false));
     }
 }

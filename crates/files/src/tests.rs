@@ -565,7 +565,8 @@ async fn a_file_beside_others_without_siblings_is_read_without_another_thread() 
     let other = fixture.get("/sub/other").await;
     assert_eq!((other.from_memory, other.text().as_str(), other.header(VARY)), (true, "2", None));
     assert_eq!(fixture.cache.stats().misses, misses + 1);
-    assert!(!fixture.get("/sub/large").await.from_memory, "it would hold up others");
+    assert!(fixture.get("/sub/large").await.from_memory, "only opened");
+    assert!(!fixture.get("/sub/large").await.from_memory, "to read it would hold up others");
 
     fixture.write("sub/new.js", "original");
     fixture.write("sub/new.js.gz", "gzip");
@@ -622,13 +623,49 @@ async fn responses_that_hold_too_much_memory_make_others_read_from_disk() {
     for number in 0..10 {
         fixture.write(&number.to_string(), vec![number; 1 << 19]);
         let uri = format!("/{number}").parse().unwrap();
-        held.push(fixture.files.serve(&Method::GET, &uri, &HeaderMap::new()).response().await);
+        for _ in 0..2 {
+            held.push(fixture.files.serve(&Method::GET, &uri, &HeaderMap::new()).response().await);
+        }
         assert!(fixture.cache.stats().held_bytes <= 2 << 20);
     }
-    for (number, response) in held.into_iter().enumerate() {
+    assert!(fixture.cache.stats().held_bytes > 1 << 20);
+    for (at, response) in held.into_iter().enumerate() {
         let body = response.into_body().collect().await.unwrap().to_bytes();
-        assert!(body.len() == 1 << 19 && body.iter().all(|byte| usize::from(*byte) == number));
+        assert!(body.len() == 1 << 19 && body.iter().all(|byte| usize::from(*byte) == at / 2));
     }
+}
+
+#[tokio::test]
+async fn a_large_file_is_kept_in_memory_from_its_second_request_on() {
+    let fixture = Fixture::new();
+    fixture.write("small", vec![b's'; 32 * 1024 - 1]);
+    fixture.write("large", vec![b'l'; 32 * 1024]);
+    let held_bytes = || fixture.cache.stats().held_bytes;
+    fixture.get("/small").await;
+    assert_eq!(held_bytes(), 32 * 1024 - 1);
+    let first = fixture.get("/large").await;
+    assert_eq!(held_bytes(), 32 * 1024 - 1, "it is sent as it lies on the disk");
+    let second = fixture.get("/large").await;
+    assert_eq!(held_bytes(), 64 * 1024 - 1);
+    let hits = fixture.cache.stats().hits;
+    let third = fixture.get("/large").await;
+    assert_eq!(fixture.cache.stats().hits, hits + 1);
+    assert_eq!(first.header(ETAG), third.header(ETAG));
+    assert_eq!((first.text(), second.text()), (third.text(), third.text()));
+
+    // A change is seen at the second request as well.
+    fixture.write("other", vec![b'1'; 40_000]);
+    fixture.get("/other").await;
+    fixture.write_later("other", vec![b'2'; 50_000], 1);
+    assert_eq!(fixture.get("/other").await.text(), "2".repeat(50_000));
+    assert_eq!(fixture.get("/other").await.text(), "2".repeat(50_000));
+    // What is gone is forgotten.
+    fixture.write("gone", vec![b'1'; 40_000]);
+    fixture.get("/gone").await;
+    let entries = fixture.cache.stats().entries;
+    fs::remove_file(fixture.path("gone")).unwrap();
+    assert_eq!(fixture.get("/gone").await.status, 404);
+    assert_eq!(fixture.cache.stats().entries, entries - 1);
 }
 
 #[tokio::test]

@@ -28,8 +28,6 @@ pub(crate) struct Representation {
     pub content_type: HeaderValue,
     /// Headers of a 200.
     pub headers: HeaderMap,
-    /// Headers of a 304.
-    pub not_modified_headers: HeaderMap,
     /// Whether a 304 carries the type as an extension.
     pub tells_type: bool,
     /// Its bytes, where copies may be made of them.
@@ -62,19 +60,17 @@ impl Representation {
         let modified_s = u64::try_from(stamp.modified_s).unwrap_or(0).min(now_s).min(LAST_DATE_S);
         let etag = header_value(stamp.etag(coding));
 
-        let mut shared = HeaderMap::with_capacity(8);
-        shared.insert(header::LAST_MODIFIED, header_value(format_date(modified_s)));
-        shared.insert(header::ETAG, etag.clone());
-        if varies {
-            shared.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-        }
-        if let Some(value) = cache_control {
-            shared.insert(header::CACHE_CONTROL, value.clone());
-        }
         let mut headers = HeaderMap::with_capacity(8);
         headers.insert(header::CONTENT_TYPE, content_type.clone());
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(stamp.size));
-        headers.extend(shared.clone());
+        headers.insert(header::LAST_MODIFIED, header_value(format_date(modified_s)));
+        headers.insert(header::ETAG, etag.clone());
+        if varies {
+            headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        }
+        if let Some(value) = cache_control {
+            headers.insert(header::CACHE_CONTROL, value.clone());
+        }
         if let Some(value) = coding.header() {
             headers.insert(header::CONTENT_ENCODING, value);
         }
@@ -88,8 +84,8 @@ impl Representation {
             varies,
             source,
             content_type,
-            headers,
-            not_modified_headers: shared,
+            // A copy has room for its fields alone. Many representations are kept.
+            headers: headers.clone(),
             tells_type,
             original,
             etag,
@@ -100,6 +96,12 @@ impl Representation {
     /// Length in bytes.
     pub fn size(&self) -> u64 {
         self.stamp.size
+    }
+
+    /// Headers of a 304: those of a 200 that it has as well (RFC 9110, section 15.4.5).
+    pub fn not_modified_headers(&self) -> HeaderMap {
+        let also = [header::LAST_MODIFIED, header::ETAG, header::VARY, header::CACHE_CONTROL];
+        also.into_iter().filter_map(|name| self.headers.get(&name).cloned().map(|value| (name, value))).collect()
     }
 
     /// The values for evaluating conditional requests.
@@ -150,7 +152,7 @@ mod tests {
             "vary: Accept-Encoding".to_owned(),
             "cache-control: no-cache".to_owned(),
         ];
-        assert_eq!(pairs(&representation.not_modified_headers), shared);
+        assert_eq!(pairs(&representation.not_modified_headers()), shared);
         let mut all = vec!["content-type: text/plain".to_owned(), "content-length: 3".to_owned()];
         all.extend(shared);
         all.extend(["content-encoding: gzip".to_owned(), "accept-ranges: bytes".to_owned()]);

@@ -40,7 +40,7 @@ pub(crate) fn respond(representation: &Representation, request: &HeaderMap, rang
         Verdict::NotModified => {
             let mut response = Response::new(FileBody::empty());
             *response.status_mut() = StatusCode::NOT_MODIFIED;
-            *response.headers_mut() = representation.not_modified_headers.clone();
+            *response.headers_mut() = representation.not_modified_headers();
             if representation.tells_type {
                 response.extensions_mut().insert(TypeOfNotModified(representation.content_type.clone()));
             }

@@ -6,6 +6,7 @@
 //! uplink show what is left then: jitter, and what the shortest one had by luck. That is subtracted as well.
 
 mod leads;
+mod noise;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use alloc::{
 };
 use core::cell::Cell;
 
+use self::noise::Noise;
 use crate::{time::Instant, units::Rate};
 
 /// How a round trip was measured.
@@ -47,6 +49,7 @@ pub(crate) struct RoundTrips {
     samples: VecDeque<Sample>,
     /// By kind: excess of round trips that met an idle uplink, and when they came.
     idle: [VecDeque<(Instant, i64)>; 2],
+    noise: Noise,
     paths: BTreeMap<(u64, RttKind), PathBase>,
     /// When the last two exact round trips were measured.
     exact_last: Instant,
@@ -125,6 +128,8 @@ const PATH_KNOWN_NS: u64 = 20 * MS;
 const IDLE_MOST: usize = 31;
 const IDLE_LEAST: usize = 3;
 const IDLE_KEEP_NS: u64 = 60_000 * MS;
+/// Noise counts if it is longer than so many halves of the pacer's own queue.
+const NOISE_OF_OWN: i64 = 3;
 /// The present queue is the median of at most so many round trips, of the shorter time if there are enough in it.
 const PRESENT_MOST: usize = 12;
 const PRESENT_LEAST: usize = 5;
@@ -185,6 +190,9 @@ impl RoundTrips {
         }
         let busy_ns = before.is_busy(sent_at, MS).then(|| sent_at.ns_since(before.busy_since));
         let own_ns = before.room_at.ns_since(sent_at);
+        if let (RttKind::Exact, Some(above_ns)) = (kind, above_ns) {
+            self.noise.handle(now, above_ns as i64 - own_ns as i64);
+        }
         self.levels.take();
         self.samples.push_back(Sample { at: now, sent_at, rtt_ns, above_ns, own_ns, kind, delivered_bytes, busy_ns });
         while self.samples.len() > KEEP_MOST || self.samples.front().is_some_and(|it| now.ns_since(it.at) > KEEP_NS) {
@@ -389,20 +397,24 @@ impl RoundTrips {
     fn idle_level(&self, now: Instant, kind: RttKind) -> i64 {
         let recent = self.idle[kind as usize].iter().filter(|(at, _)| now.ns_since(*at) <= IDLE_KEEP_NS);
         let mut excess = Few::<IDLE_MOST>::from_iter(recent.map(|&(_, excess_ns)| excess_ns));
-        if excess.len < IDLE_LEAST {
-            return 0;
-        }
-        let level_ns = excess.nth(excess.len / 2);
-        if level_ns < MS as i64 {
+        let level_ns = if excess.len < IDLE_LEAST { 0 } else { excess.nth(excess.len / 2) };
+        let noise_ns = if kind == RttKind::Exact { self.noise.level_ns() } else { 0 };
+        if level_ns.max(noise_ns) < MS as i64 {
             return level_ns;
+        }
+        let lately = || self.samples.iter().rev().filter(|it| it.kind == kind).take(IDLE_MOST);
+        let mut excess = Few::<IDLE_MOST>::from_iter(lately().filter_map(|it| it.above_ns).map(|ns| ns as i64));
+        if excess.len < IDLE_LEAST {
+            return level_ns;
+        }
+        let own_ns = lately().map(|it| it.own_ns).max().unwrap_or(0) as i64;
+        if noise_ns > level_ns * 5 / 4 && noise_ns > own_ns * NOISE_OF_OWN / 2 {
+            // The uplink was never idle, or long round trips were not believed to have met an idle one. With jitter alone few
+            // are much shorter than the level. Bursts of the server make queues that come and go.
+            return level_ns.max(noise_ns.min(excess.nth(excess.len / 4) * 3 / 2));
         }
         // Those that met a busy uplink are longer; if they are not, the level is out of date.
-        let of_kind = self.samples.iter().rev().filter(|it| it.kind == kind).filter_map(|it| it.above_ns);
-        let mut lately = Few::<IDLE_MOST>::from_iter(of_kind.map(|above_ns| above_ns as i64));
-        if lately.len < IDLE_LEAST {
-            return level_ns;
-        }
-        level_ns.min(lately.nth(lately.len / 2))
+        level_ns.min(excess.nth(excess.len / 2))
     }
 
     fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind) -> Option<u64> {

@@ -211,3 +211,16 @@ fn a_slow_line_is_hardly_ever_sent_more_than_it_carries_and_a_faster_one_is_foll
         assert!(too_fast < 0.02 && before > 0.98 && soon > 0.95, "{what}");
     }
 }
+
+/// Jitter looks like a queue. Where the first rate is too low, the uplink is never idle, so no idle one shows the jitter.
+#[test]
+fn jitter_is_not_taken_for_a_queue_though_the_uplink_is_never_idle() {
+    for mbit in [8.0, 10.0, 12.0] {
+        let link = Link::constant(rate(mbit));
+        let path = ClientPath { rtt_ns: 30 * MS, jitter_ns: 5 * MS, ..ClientPath::DIRECT };
+        let used = (6_001..6_009).map(|seed| used(&serve(&link, path, None, seed), &link, FOUND_S, ENDS_S));
+        let used: Vec<f64> = used.collect();
+        let mean = used.iter().sum::<f64>() / used.len() as f64;
+        assert!(mean > 0.9 && used.iter().all(|used| *used > 0.75), "{mbit} Mbit/s: {used:.3?} used");
+    }
+}

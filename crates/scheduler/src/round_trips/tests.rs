@@ -89,3 +89,24 @@ fn few_handshakes_show_no_leads() {
     assert!(!seen.shows_leads(now));
     assert!(seen.leads(now, Instant::ORIGIN).count() < 12);
 }
+
+#[test]
+fn jitter_shows_while_the_uplink_is_never_idle_and_a_queue_that_grows_is_none() {
+    let level_ms = |jitter_ms: u64, grows_us: u64| {
+        let mut seen = RoundTrips::default();
+        let mut random = 1_u64;
+        for number in 0..200_u64 {
+            let now = Instant::from_ns((500 + 8 * number) * MS);
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let jitter_ns = (random >> 33) % 1_000 * jitter_ms * MS / 1_000;
+            let load = Load { sent_bytes: number * 3_000, room_at: now.add_ns(MS), waits: true, chunk_bytes: 2_896 };
+            seen.handle_load(now, load);
+            let rtt_ns = 20 * MS + jitter_ns + number * grows_us * 1_000;
+            seen.handle_round_trip(now, 7, rtt_ns, RttKind::Exact, 0);
+        }
+        seen.level_ns(Instant::from_ns(2_200 * MS)) / MS
+    };
+    assert!((4..=16).contains(&level_ms(16, 0)), "half of it is above the shortest: {}", level_ms(16, 0));
+    assert_eq!(level_ms(0, 500), 0);
+    assert_eq!(level_ms(0, 0), 0);
+}

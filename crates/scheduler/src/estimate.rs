@@ -189,6 +189,11 @@ impl Estimator {
         (is_still && self.is_measured && self.estimate < NO_BOTTLENECK_BITS).then_some(self.estimate)
     }
 
+    /// Since when the queue showed in which the rate was measured last.
+    pub(crate) fn congested_since(&self) -> Instant {
+        self.congested_since
+    }
+
     /// Gives away the round trips of the link. No more are seen here until they come back.
     pub(crate) fn lend(&mut self) -> RoundTrips {
         core::mem::take(&mut self.round_trips)

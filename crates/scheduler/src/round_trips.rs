@@ -5,6 +5,7 @@
 //! it has at the bottleneck at any time; that part of the round trip is subtracted. Round trips that met an idle
 //! uplink show what is left then: jitter, and what the shortest one had by luck. That is subtracted as well.
 
+mod burst;
 mod leads;
 mod noise;
 #[cfg(test)]

@@ -125,9 +125,10 @@ fn plain(name: &'static str, mbit: f64, load: &'static str) -> Condition {
     }
 }
 
-/// Those of the experiment `auto`, other traffic, and more slow lines.
+/// Those of the experiment `auto`, other traffic, more slow lines, bursts, and jitter.
 fn auto_conditions() -> Vec<Condition> {
     let late = |condition: Condition| Condition { seconds: 50, warm_up_s: 10, ..condition };
+    let bucket = |burst_bytes, condition| Condition { shaping: Some(Shaping::Bucket { burst_bytes }), ..condition };
     let large = HeavyTail {
         min_bytes: 20_000.0,
         median_bytes: 100_000.0,
@@ -181,9 +182,17 @@ fn auto_conditions() -> Vec<Condition> {
         late(plain("4 Mbit/s", 4.0, "0.8")),
         late(plain("2 Mbit/s, load 0.4", 2.0, "0.4")),
         late(Condition { paths: vec![far(40)], ..plain("2 Mbit/s, RTT 40 ms", 2.0, "0.8") }),
+        late(bucket(16_000, plain("2 Mbit/s, a token bucket of 16 KB", 2.0, "0.8"))),
+        late(bucket(64_000, plain("10 Mbit/s, a token bucket of 64 KB", 10.0, "0.8"))),
+        late(bucket(64_000, plain("50 Mbit/s, a token bucket of 64 KB", 50.0, "0.8"))),
+        late(bucket(256_000, plain("100 Mbit/s, a token bucket of 256 KB", 100.0, "0.8"))),
         late(Condition {
-            shaping: Some(Shaping::Bucket { burst_bytes: 16_000 }),
-            ..plain("2 Mbit/s, a token bucket of 16 KB", 2.0, "0.8")
+            mbit: vec![(0, 10.0), (20, 20.0)],
+            ..bucket(64_000, plain("10, then 20 Mbit/s, a token bucket of 64 KB", 10.0, "0.8"))
+        }),
+        late(Condition {
+            paths: vec![ClientPath { jitter_ns: 5 * MS, ..far(30) }],
+            ..plain("10 Mbit/s, RTT 30 ms, jitter 5 ms", 10.0, "0.8")
         }),
     ]
 }

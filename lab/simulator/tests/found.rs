@@ -7,7 +7,7 @@ use scheduler::{
 };
 use serpent_simulator::{
     Model, Packets, Ticket,
-    packets::{BottleneckAt, ClientPath, Discipline, PacketSettings},
+    packets::{BottleneckAt, ClientPath, Discipline, PacketSettings, Shaping},
 };
 use workload::{
     pattern::Pattern,
@@ -40,6 +40,18 @@ struct Seen {
 
 /// Samples of every few milliseconds while a link of this rate is overloaded a little.
 fn serve(link: &Link, path: ClientPath, known: Option<Rate>, seed: u64) -> Vec<Seen> {
+    serve_bucket(link, 1_600, path, 1.05, known, seed)
+}
+
+/// The same with this load on a token bucket of this size.
+fn serve_bucket(
+    link: &Link,
+    burst_bytes: u64,
+    path: ClientPath,
+    load: f64,
+    known: Option<Rate>,
+    seed: u64,
+) -> Vec<Seen> {
     let finder = match known {
         Some(known) => Finder::with_rate(
             scheduler::Instant::ORIGIN,
@@ -54,10 +66,11 @@ fn serve(link: &Link, path: ClientPath, known: Option<Rate>, seed: u64) -> Vec<S
         pace: Some(Pace::Found(finder)),
         bottleneck: BottleneckAt::Router,
         paths: vec![path],
+        shaping: Shaping::Bucket { burst_bytes },
         seed,
         ..defaults
     });
-    let (files, pattern) = (FileSet::new(&HeavyTail::WORLD_CUP, 500), Pattern::constant(1.05).unwrap());
+    let (files, pattern) = (FileSet::new(&HeavyTail::WORLD_CUP, 500), Pattern::constant(load).unwrap());
     let recipe = Recipe {
         files: &files,
         link,
@@ -222,5 +235,22 @@ fn jitter_is_not_taken_for_a_queue_though_the_uplink_is_never_idle() {
         let used: Vec<f64> = used.collect();
         let mean = used.iter().sum::<f64>() / used.len() as f64;
         assert!(mean > 0.9 && used.iter().all(|used| *used > 0.75), "{mbit} Mbit/s: {used:.3?} used");
+    }
+}
+
+/// Until its burst is used up, a token bucket looks like a link without a limit.
+#[test]
+fn a_link_that_lets_a_burst_pass_is_not_taken_for_a_faster_one() {
+    for (mbit, burst_bytes) in [(10.0, 64_000), (50.0, 64_000), (50.0, 256_000), (100.0, 256_000)] {
+        let link = Link::constant(rate(mbit));
+        let seeds: Vec<u64> = (7_001..7_009).collect();
+        let mut too_fast = 0.0;
+        for &seed in &seeds {
+            let seen = serve_bucket(&link, burst_bytes, ClientPath::DIRECT, 0.8, None, seed);
+            let found: Vec<_> = seen.iter().filter(|it| it.at_ns >= FOUND_S * S && !it.sounds).collect();
+            too_fast += found.iter().filter(|it| it.of_link > 1.02).count() as f64 / found.len() as f64;
+        }
+        let too_fast = too_fast / seeds.len() as f64;
+        assert!(too_fast < 0.1, "{mbit} Mbit/s, {burst_bytes} bytes: {too_fast:.3} of the time too fast");
     }
 }

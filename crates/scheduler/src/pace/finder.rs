@@ -8,11 +8,14 @@
 //! percent or better, and the measurements are averaged, each with the weight that its error gives it. In between, what
 //! handshakes meet of the pacer's own queue shows whether the link has become much faster.
 //!
+//! Many links let a [burst] pass before their own rate holds. Until it is used up, such a link looks like a faster one.
+//!
 //! On a slow link a sounding does harm, and the rate is raised in [trials] instead.
 //!
 //! The estimator goes on when no queue shows in soundings or trials, or at the upper end of the correction's range. It also
 //! goes on when a queue shows that the link is far slower than was known.
 
+mod burst;
 mod sounding;
 mod trials;
 
@@ -20,6 +23,7 @@ use alloc::boxed::Box;
 use core::time::Duration;
 
 use self::{
+    burst::Burst,
     sounding::{Sounded, Sounding},
     trials::{Trials, Tried},
 };
@@ -40,6 +44,9 @@ pub struct Finder {
     /// Set while the rate is known.
     hold: Option<Hold>,
     rate: Option<Rate>,
+    burst: Burst,
+    /// Whether the link had its rate already before the queue in which the estimator measures it.
+    is_steady: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -96,7 +103,7 @@ impl Finder {
     pub fn new(most: Option<f64>) -> Self {
         let estimator = Estimator::new(most.unwrap_or(ROUGHLY_KNOWN));
         let rate = estimator.rate();
-        Self { most, estimator, hold: None, rate }
+        Self { most, estimator, hold: None, rate, burst: Burst::default(), is_steady: true }
     }
 
     /// As [`Finder::new`], but with a rate that was once true, and probably is.
@@ -104,6 +111,7 @@ impl Finder {
         let mut finder = Self::new(most);
         finder.estimator.resume(now, known.bits_per_second() as f64);
         finder.rate = finder.estimator.rate();
+        finder.is_steady = false;
         finder
     }
 
@@ -153,11 +161,15 @@ impl Finder {
             None => {
                 self.estimator.handle_turn(now, load);
                 if let Some(known) = self.estimator.measured() {
-                    self.hold = Some(Hold::new(now, known, self.most, self.estimator.lend()));
+                    let (since, seen) = (self.estimator.congested_since(), self.estimator.lend());
+                    if self.is_steady {
+                        self.burst.handle_search(now, known, since, &seen);
+                    }
+                    self.hold = Some(Hold::new(now, known, self.most, seen));
                 }
                 Next::Seeks
             }
-            Some(hold) => hold.handle_turn(now, load),
+            Some(hold) => hold.handle_turn(now, load, &mut self.burst),
         };
         let rate = match (next, &self.hold) {
             (Next::Goes(bits), _) => Some(Rate::clamped(bits)),
@@ -165,6 +177,7 @@ impl Finder {
             (Next::Seeks, Some(hold)) => Some(hold.correction.rate()),
             (next, Some(hold)) => {
                 let (known, sent_bytes) = (hold.known, load.sent_bytes);
+                self.is_steady = !matches!(next, Next::TooFast(_));
                 let seen = self.hold.take().map(|hold| hold.correction.into_seen()).unwrap_or_default();
                 match next {
                     Next::TooFast(since) => {
@@ -210,12 +223,12 @@ impl Hold {
         }
     }
 
-    fn handle_turn(&mut self, now: Instant, load: Load) -> Next {
+    fn handle_turn(&mut self, now: Instant, load: Load, burst: &mut Burst) -> Next {
         match &mut self.watch {
             Watch::Sounds(sounding) => {
                 let is_rough = self.variance > ROUGH * ROUGH;
                 let is_doubtful = is_rough || self.clear > 0;
-                let sounded = sounding.handle_turn(now, load, self.known, is_doubtful, &self.correction);
+                let sounded = sounding.handle_turn(now, load, self.known, is_doubtful, &self.correction, burst);
                 self.handle_sounded(now, load, sounded, is_rough)
             }
             Watch::Tries(trials) => {

@@ -90,6 +90,41 @@ fn few_handshakes_show_no_leads() {
     assert!(seen.leads(now, Instant::ORIGIN).count() < 12);
 }
 
+/// A link of 1,000 bytes a millisecond that lets a burst pass is sent twice as much, after a pause, and a handshake every 2 ms.
+#[test]
+fn a_burst_is_what_was_sent_beyond_the_rate_before_packets_waited() {
+    const BURST_BYTES: f64 = 60_000.0;
+    let mut seen = RoundTrips::default();
+    let (mut sent_bytes, mut ahead_bytes, mut now) = (0, 0.0, Instant::ORIGIN);
+    let mut answers = VecDeque::new();
+    let mut began = None;
+    for ms in 0..400_u64 {
+        now = Instant::from_ns(ms * MS);
+        let sends = ms >= 200;
+        sent_bytes += if sends { 2_000 } else { 0 };
+        ahead_bytes = f64::max(ahead_bytes + if sends { 1_000.0 } else { -1_000.0 }, 0.0);
+        let waits_ns = (f64::max(ahead_bytes - BURST_BYTES, 0.0) / 1_000.0 * MS as f64) as u64;
+        began = began.or((waits_ns > 0).then_some(now));
+        seen.handle_load(now, Load { sent_bytes, room_at: now, waits: sends, chunk_bytes: 2_896 });
+        if ms % 2 == 0 {
+            answers.push_back((now.add_ns(RTT_NS + waits_ns), RTT_NS + waits_ns));
+        }
+        while let Some((_, rtt_ns)) = answers.pop_front_if(|(at, _)| *at <= now) {
+            seen.handle_round_trip(now, 7, rtt_ns, RttKind::Exact, 0);
+        }
+    }
+    let began = began.expect("the burst is used up");
+    assert_eq!(began, Instant::from_ns(260 * MS));
+    assert_eq!(seen.burst_bytes(8e6, Instant::ORIGIN, Instant::from_ns(259 * MS), 2 * MS), None);
+    let burst_bytes = seen.burst_bytes(8e6, began, now, 2 * MS).expect("packets wait");
+    assert!((burst_bytes / BURST_BYTES - 1.0).abs() < 0.05, "{burst_bytes}");
+    assert!((seen.ahead_bytes(8e6, began) / BURST_BYTES - 1.0).abs() < 0.05);
+    assert!(seen.ahead_bytes(16e6, now) < 3_000.0, "at twice the rate nothing is ahead");
+    // A link of that rate without a burst has had a queue from the start.
+    let without = seen.burst_bytes(8e6 * 1.6, began, now, 2 * MS).expect("packets wait");
+    assert!(without < BURST_BYTES / 2.0, "{without}");
+}
+
 #[test]
 fn jitter_shows_while_the_uplink_is_never_idle_and_a_queue_that_grows_is_none() {
     let level_ms = |jitter_ms: u64, grows_us: u64| {

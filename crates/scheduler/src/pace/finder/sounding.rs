@@ -8,6 +8,7 @@
 
 use core::ops::Range;
 
+use super::burst::Burst;
 use crate::{
     correction::Correction,
     round_trips::{Load, MS, RoundTrips, Slope},
@@ -116,8 +117,8 @@ const SAMPLES_LEAST: usize = 3;
 const BEFORE_NS: u64 = 150 * MS;
 
 impl Times {
-    /// One that begins now, on a link of this rate, with this part of the usual queue.
-    fn new(now: Instant, load: Load, known: Rate, part: f64, measures: bool, seen: &RoundTrips) -> Self {
+    /// One that begins now, on a link of this rate, with this part of the usual queue, after this time for the burst.
+    fn new(now: Instant, load: Load, known: Rate, part: f64, measures: bool, burst_ns: u64, seen: &RoundTrips) -> Self {
         let chunk_ns = seen.chunk_ns(known) as f64;
         let queue_ns = (part * (QUEUE_CHUNKS * chunk_ns).max(QUEUE_LEAST_NS as f64)) as u64;
         let queue_ns = queue_ns.max(seen.level_ns(now) / 2);
@@ -125,11 +126,23 @@ impl Times {
         let least_ns = if measures { STANDS_CHUNKS * chunk_ns as u64 } else { 0 };
         let stands_ns = (samples * seen.samples_ns(now)).min(STANDS_MOST_NS);
         let stands_ns = stands_ns.max(STANDS_LEAST_NS).max(least_ns.min(STANDS_CHUNKS_MOST_NS));
-        let grown = now.add_ns((queue_ns as f64 / (GROWS - 1.0)) as u64);
+        let grown = now.add_ns(((queue_ns + burst_ns) as f64 / (GROWS - 1.0)) as u64);
         let stood = grown.add_ns(stands_ns);
         let gone = stood.add_ns((SHRINKS_FOR * queue_ns as f64 / (1.0 - SHRINKS)) as u64);
         let (sent_bytes, own_part) = (load.sent_bytes, seen.own_queue_part(now));
         Self { began: now, sent_bytes, grown, stood, gone, queue_ns, measures, own_part }
+    }
+
+    /// Whether the queue shows already: less of the burst was saved up.
+    fn shows_early(&self, now: Instant, seen: &RoundTrips) -> bool {
+        seen.queue_ns(now, self.began, true).is_some_and(|queue_ns| queue_ns > self.queue_ns as i64)
+    }
+
+    /// The same, if the queue has its length now.
+    fn grown_at(self, now: Instant) -> Self {
+        let (stands_ns, shrinks_ns) = (self.stood.ns_since(self.grown), self.gone.ns_since(self.stood));
+        let stood = now.add_ns(stands_ns);
+        Self { grown: now, stood, gone: stood.add_ns(shrinks_ns), ..self }
     }
 }
 
@@ -162,6 +175,7 @@ impl Sounding {
         known: f64,
         is_rough: bool,
         correction: &Correction,
+        burst: &mut Burst,
     ) -> Sounded {
         let seen = correction.seen();
         match self.state {
@@ -174,10 +188,16 @@ impl Sounding {
                     return Sounded::Nothing;
                 }
                 let part = if is_rough { 1.0 } else { KNOWN_WELL };
-                self.state = State::Grows(Times::new(now, load, Rate::clamped(known), part, measures, seen));
+                let rate = Rate::clamped(known);
+                let burst_ns = burst.sure_ns(now, rate, seen);
+                self.state = State::Grows(Times::new(now, load, rate, part, measures, burst_ns, seen));
                 Sounded::Rate(known * GROWS)
             }
             State::Grows(_) if !load.waits => self.break_off(now),
+            State::Grows(times) if now < times.grown && burst.is_known() && times.shows_early(now, seen) => {
+                self.state = State::Stands(times.grown_at(now));
+                Sounded::Rate(known)
+            }
             State::Grows(times) if now < times.grown => Sounded::Rate(known * GROWS),
             State::Grows(times) => {
                 let sent_bits = load.sent_bytes.saturating_sub(times.sent_bytes) as f64 * 8.0;
@@ -203,12 +223,19 @@ impl Sounding {
             State::Awaits(times) if now.ns_since(times.stood) < seen.rtt_ns() + times.queue_ns + 5 * MS => {
                 Sounded::Nothing
             }
-            State::Awaits(times) => self.judge(now, times, known, is_rough, correction),
+            State::Awaits(times) => self.judge(now, times, known, is_rough, correction.seen(), burst),
         }
     }
 
-    fn judge(&mut self, now: Instant, times: Times, known: f64, is_rough: bool, correction: &Correction) -> Sounded {
-        let seen = correction.seen();
+    fn judge(
+        &mut self,
+        now: Instant,
+        times: Times,
+        known: f64,
+        is_rough: bool,
+        seen: &RoundTrips,
+        burst: &mut Burst,
+    ) -> Sounded {
         self.state = State::Due(now.add_ns(AGAIN_NS));
         let Some(queue_ns) = seen.queue_between(now, times.grown, times.stood, SAMPLES_LEAST) else {
             return Sounded::Nothing;
@@ -218,6 +245,9 @@ impl Sounding {
         let before_ns = seen.queue_between(now, before, times.began, SAMPLES_LEAST).unwrap_or(0).max(0);
         let queue_ns = queue_ns - before_ns;
         if (queue_ns as f64) < SHOWS * times.queue_ns as f64 {
+            if burst.explains(known, times.grown, seen) {
+                return Sounded::Nothing;
+            }
             return Sounded::Clear { of_usual: self.of_usual(now, seen) };
         }
         if let Some(part) = times.own_part {
@@ -235,6 +265,7 @@ impl Sounding {
         };
         self.state = State::Due(now.add_ns(next_ns));
         let Some(slope) = seen.slope_between(times.grown, times.stood) else { return Sounded::Nothing };
+        burst.handle_sounding(known, times.began, (times.grown, times.stood, times.queue_ns / 2), seen);
         if times.measures {
             let is_same = !is_rough && (slope.bits / known - 1.0).abs() < SAME;
             let longer_ns = (2 * self.measures_every_ns).min(MEASURES_EVERY_MOST_NS);

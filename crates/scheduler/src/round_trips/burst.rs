@@ -1,0 +1,48 @@
+//! How many bytes the link lets pass at once.
+//!
+//! Many links are limited by a token bucket: after a pause they let a burst pass at any rate, and their own rate holds from
+//! then on. No queue shows until the burst is used up, so for that time such a link looks like a faster one.
+
+use alloc::vec::Vec;
+
+use super::RoundTrips;
+use crate::time::Instant;
+
+/// A burst shows in so many packets.
+const PACKETS_LEAST: usize = 5;
+
+impl RoundTrips {
+    /// The bytes by which more was sent, before each moment of the history, than a link of this rate (in bits per second) has
+    /// carried. It carries bytes only after they were sent.
+    fn ahead(&self, bits: f64) -> Vec<(Instant, f64)> {
+        let mut ahead_bytes = 0.0;
+        let pairs = self.points.iter().zip(self.points.iter().skip(1));
+        let later = pairs.map(|(before, it)| {
+            let carried_bytes = bits / 8.0 * it.at.ns_since(before.at) as f64 / 1e9;
+            let sent_bytes = it.sent_bytes.saturating_sub(before.sent_bytes) as f64;
+            ahead_bytes = f64::max(ahead_bytes + sent_bytes - carried_bytes, 0.0);
+            (it.at, ahead_bytes)
+        });
+        self.points.front().map(|it| (it.at, 0.0)).into_iter().chain(later).collect()
+    }
+
+    /// The bytes by which more was sent until then than a link of this rate has carried.
+    pub fn ahead_bytes(&self, bits: f64, until: Instant) -> f64 {
+        self.ahead(bits).iter().rev().find(|(at, _)| *at <= until).map_or(0.0, |&(_, bytes)| bytes)
+    }
+
+    /// The burst that a link of this rate has let pass before packets began to wait for so long that were sent between these times.
+    /// `None` if too few of them did. Right if the link had saved up all of it within the history.
+    pub fn burst_bytes(&self, bits: f64, from: Instant, until: Instant, least_ns: u64) -> Option<f64> {
+        let ahead = self.ahead(bits);
+        let sent = self.samples.iter().filter(|it| from <= it.sent_at && it.sent_at <= until);
+        let of_packet = |(sent_at, waited_ns): (Instant, u64)| {
+            let before = ahead.partition_point(|(at, _)| *at <= sent_at).checked_sub(1)?;
+            Some(ahead.get(before)?.1 - bits / 8.0 * waited_ns as f64 / 1e9)
+        };
+        let waited = sent.filter_map(|it| Some((it.sent_at, it.above_ns.filter(|above_ns| *above_ns >= least_ns)?)));
+        let mut bursts: Vec<f64> = waited.filter_map(of_packet).collect();
+        let middle = bursts.len() / 2;
+        (bursts.len() >= PACKETS_LEAST).then(|| *bursts.select_nth_unstable_by(middle, f64::total_cmp).1)
+    }
+}

@@ -239,6 +239,11 @@ impl RoundTrips {
         (!queues.is_empty()).then(|| *queues.select_nth_unstable(middle).1)
     }
 
+    /// Whether a round trip was measured since then, on a path that is known.
+    pub fn has_since(&self, since: Instant) -> bool {
+        self.samples.iter().rev().take_while(|it| it.at >= since).any(|it| it.above_ns.is_some())
+    }
+
     /// The queue that packets sent between these times met, beyond the pacer's own: the median of at least so many.
     pub fn queue_between(&self, now: Instant, from: Instant, until: Instant, least: usize) -> Option<i64> {
         let levels = self.idle_levels(now);

@@ -38,20 +38,31 @@ struct Seen {
     sounds: bool,
 }
 
-/// Samples of every few milliseconds while a link of this rate is overloaded a little.
-fn serve(link: &Link, path: ClientPath, known: Option<Rate>, seed: u64) -> Vec<Seen> {
-    serve_bucket(link, 1_600, path, 1.05, known, seed)
-}
-
-/// The same with this load on a token bucket of this size.
-fn serve_bucket(
-    link: &Link,
-    burst_bytes: u64,
+/// The link and its clients.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    link: &'a Link,
     path: ClientPath,
     load: f64,
-    known: Option<Rate>,
-    seed: u64,
-) -> Vec<Seen> {
+    /// The size of its token bucket.
+    burst_bytes: u64,
+}
+
+impl<'a> Line<'a> {
+    /// One that is overloaded a little.
+    fn new(link: &'a Link, path: ClientPath) -> Self {
+        Self { link, path, load: 1.05, burst_bytes: 1_600 }
+    }
+}
+
+/// Samples of every few milliseconds while a link of this rate is overloaded a little.
+fn serve(link: &Link, path: ClientPath, known: Option<Rate>, seed: u64) -> Vec<Seen> {
+    serve_line(Line::new(link, path), known, seed)
+}
+
+/// The same of any line.
+fn serve_line(line: Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
+    let Line { link, path, load, burst_bytes } = line;
     let finder = match known {
         Some(known) => Finder::with_rate(
             scheduler::Instant::ORIGIN,
@@ -246,7 +257,7 @@ fn a_link_that_lets_a_burst_pass_is_not_taken_for_a_faster_one() {
         let seeds: Vec<u64> = (7_001..7_009).collect();
         let mut too_fast = 0.0;
         for &seed in &seeds {
-            let seen = serve_bucket(&link, burst_bytes, ClientPath::DIRECT, 0.8, None, seed);
+            let seen = serve_line(Line { load: 0.8, burst_bytes, ..Line::new(&link, ClientPath::DIRECT) }, None, seed);
             let found: Vec<_> = seen.iter().filter(|it| it.at_ns >= FOUND_S * S && !it.sounds).collect();
             too_fast += found.iter().filter(|it| it.of_link > 1.02).count() as f64 / found.len() as f64;
         }

@@ -164,6 +164,8 @@ impl Finder {
                     let (since, seen) = (self.estimator.congested_since(), self.estimator.lend());
                     if self.is_steady {
                         self.burst.handle_search(now, known, since, &seen);
+                    } else {
+                        self.burst.handle_change(now);
                     }
                     self.hold = Some(Hold::new(now, known, self.most, seen));
                 }

@@ -115,13 +115,16 @@ fn a_burst_is_what_was_sent_beyond_the_rate_before_packets_waited() {
     }
     let began = began.expect("the burst is used up");
     assert_eq!(began, Instant::from_ns(260 * MS));
-    assert_eq!(seen.burst_bytes(8e6, Instant::ORIGIN, Instant::from_ns(259 * MS), 2 * MS), None);
-    let burst_bytes = seen.burst_bytes(8e6, began, now, 2 * MS).expect("packets wait");
+    assert_eq!(seen.burst_bytes(8e6, Instant::ORIGIN, (Instant::ORIGIN, Instant::from_ns(259 * MS)), 2 * MS), None);
+    let burst_bytes = seen.burst_bytes(8e6, Instant::ORIGIN, (began, now), 2 * MS).expect("packets wait");
     assert!((burst_bytes / BURST_BYTES - 1.0).abs() < 0.05, "{burst_bytes}");
-    assert!((seen.ahead_bytes(8e6, began) / BURST_BYTES - 1.0).abs() < 0.05);
-    assert!(seen.ahead_bytes(16e6, now) < 3_000.0, "at twice the rate nothing is ahead");
+    assert!((seen.ahead_bytes(8e6, Instant::ORIGIN, began) / BURST_BYTES - 1.0).abs() < 0.05);
+    assert!(seen.ahead_bytes(16e6, Instant::ORIGIN, now) < 3_000.0, "at twice the rate nothing is ahead");
+    let since = Instant::from_ns(230 * MS);
+    let later = seen.burst_bytes(8e6, since, (began, now), 2 * MS).expect("packets wait");
+    assert!((later / (BURST_BYTES / 2.0) - 1.0).abs() < 0.1, "what was sent before does not count: {later}");
     // A link of that rate without a burst has had a queue from the start.
-    let without = seen.burst_bytes(8e6 * 1.6, began, now, 2 * MS).expect("packets wait");
+    let without = seen.burst_bytes(8e6 * 1.6, Instant::ORIGIN, (began, now), 2 * MS).expect("packets wait");
     assert!(without < BURST_BYTES / 2.0, "{without}");
 }
 

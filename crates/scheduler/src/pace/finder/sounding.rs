@@ -265,7 +265,7 @@ impl Sounding {
         };
         self.state = State::Due(now.add_ns(next_ns));
         let Some(slope) = seen.slope_between(times.grown, times.stood) else { return Sounded::Nothing };
-        burst.handle_sounding(known, times.began, (times.grown, times.stood, times.queue_ns / 2), seen);
+        burst.handle_sounding(known, times.began, (times.grown, times.stood), times.queue_ns / 2, seen);
         if times.measures {
             let is_same = !is_rough && (slope.bits / known - 1.0).abs() < SAME;
             let longer_ns = (2 * self.measures_every_ns).min(MEASURES_EVERY_MOST_NS);

@@ -475,8 +475,7 @@ mod tests {
                 self.queue_bits = self.queue_bits.max(0.0);
                 let queue_ns = (self.queue_bits / self.link_bits * 1e9) as u64;
                 self.worst_queue_ns = self.worst_queue_ns.max(queue_ns);
-                // With up to 1.5 ms of noise (a packet of other traffic in
-                // front).
+                // With up to 1.5 ms of noise (a packet of other traffic in front).
                 if self.random(self.apart) == 0 {
                     let rtt_ns = self.base_ns + queue_ns + self.random(1_500_000);
                     self.under_way.push_back((self.now.add_ns(rtt_ns), rtt_ns));

@@ -2,6 +2,7 @@
 //!
 //! The queue grows for a moment, stands at the known rate of the link, and shrinks. While it stands, the link is busy all
 //! the time, so what passes it is its rate. A queue that does not show has been passed by a faster link.
+//! If the link lets a burst pass first, that is used up before the queue grows.
 //!
 //! Each response of that time waits in the queue, so soundings are rare. Handshakes show a link that has become much faster
 //! without one: they meet less of the queue that the grants themselves make.

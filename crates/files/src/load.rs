@@ -455,8 +455,7 @@ impl Drop for SiteFiles {
     }
 }
 
-/// Whether a file of this size is sent from the file system when it is asked for the first time, and is read into memory if
-/// it is asked for again.
+/// Whether a file of this size is sent from the file system by its first request. The second request reads it into memory.
 fn waits_for_second_request(size: u64) -> bool {
     size >= LEAST_PART_BYTES as u64
 }

@@ -659,7 +659,7 @@ async fn a_large_file_is_kept_in_memory_from_its_second_request_on() {
     fixture.write_later("other", vec![b'2'; 50_000], 1);
     assert_eq!(fixture.get("/other").await.text(), "2".repeat(50_000));
     assert_eq!(fixture.get("/other").await.text(), "2".repeat(50_000));
-    // What is gone is forgotten.
+    // A file that is removed leaves no entry.
     fixture.write("gone", vec![b'1'; 40_000]);
     fixture.get("/gone").await;
     let entries = fixture.cache.stats().entries;

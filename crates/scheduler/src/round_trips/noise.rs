@@ -3,9 +3,11 @@
 //! Packets that are sent one after the other meet nearly the same queue, and each of them has jitter of its own. So jitter
 //! shows in how much their round trips differ.
 
+use super::MS;
 use crate::time::Instant;
 
-/// The noise of round trips: how far each is from the mean of its neighbours, times two. A steady change counts for nothing.
+/// The noise of round trips: twice the distance of each from the mean of its neighbours. A steady change counts for
+/// nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Noise {
     last: (Instant, i64),
@@ -15,13 +17,13 @@ pub(super) struct Noise {
 }
 
 /// Three round trips of this time meet nearly the same queue.
-const OVER_NS: u64 = 60_000_000;
+const OVER_NS: u64 = 60 * MS;
 /// So many differences are enough, and the mean is over the last of so many.
 const LEAST: u32 = 3;
 const MOST: u32 = 64;
 /// An outlier counts as so many times the mean, and this.
 const OUTLIER: i64 = 4;
-const OUTLIER_NS: i64 = 1_000_000;
+const OUTLIER_NS: i64 = MS as i64;
 
 impl Noise {
     /// A round trip that was measured now was longer by this than the shortest and the pacer's own queue.
@@ -37,8 +39,8 @@ impl Noise {
         self.mean_ns += (differs_ns.min(most_ns) - self.mean_ns) / i64::from(self.count.min(MOST));
     }
 
-    /// How far the median is above the shortest, for jitter with a normal distribution: the mean difference is twice its
-    /// deviation, and the shortest of some hundred is two and a half deviations below the median.
+    /// How far the median is above the shortest, for jitter with a normal distribution. The mean difference is twice its
+    /// deviation. The shortest of some hundred is two and a half deviations below the median.
     pub fn level_ns(&self) -> i64 {
         if self.count < LEAST { 0 } else { self.mean_ns * 5 / 4 }
     }

@@ -1,7 +1,7 @@
-//! What is known of the burst that the link lets pass at once, before its own rate holds.
+//! The burst that a link lets pass at once, before its own rate holds, as far as queues have shown it.
 //!
-//! A sounding on such a link first has to use up the burst. If it does not, no queue shows, and the link looks like a faster
-//! one.
+//! A sounding first has to use up the burst. Otherwise no queue shows, and the link looks like a faster one. How many
+//! bytes a burst has is worked out from round trips ([`RoundTrips::burst_bytes`]).
 
 use crate::{
     round_trips::{MS, RoundTrips},
@@ -31,7 +31,7 @@ const MISSES: f64 = 0.1;
 const MISSES_CHUNKS: u64 = 3;
 
 impl Burst {
-    /// The estimator has measured this rate, in bits per second, in a queue that has shown for so long. The link had that rate
+    /// The estimator has measured this rate, in bits per second, in a queue that has shown since then. The link had that rate
     /// already before.
     pub fn handle_search(&mut self, now: Instant, known: f64, queue_since: Instant, seen: &RoundTrips) {
         self.since = Instant::ORIGIN;

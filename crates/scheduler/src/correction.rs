@@ -21,8 +21,8 @@ mod tests;
 
 pub use crate::round_trips::Load;
 use crate::{
-    round_trips::{MS, RoundTrips, RttKind},
-    time::Instant,
+    round_trips::{RoundTrips, RttKind},
+    time::{Instant, MS},
     units::Rate,
 };
 

@@ -26,8 +26,8 @@
 
 pub use crate::round_trips::{EXACT_ENOUGH_NS, RttKind};
 use crate::{
-    round_trips::{Load, MS, RoundTrips},
-    time::Instant,
+    round_trips::{Load, RoundTrips},
+    time::{Instant, MS},
     units::Rate,
 };
 

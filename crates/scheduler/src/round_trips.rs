@@ -18,7 +18,10 @@ use alloc::{
 use core::cell::Cell;
 
 use self::noise::Noise;
-use crate::{time::Instant, units::Rate};
+use crate::{
+    time::{Instant, MS},
+    units::Rate,
+};
 
 /// How a round trip was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,7 +106,6 @@ struct PathBase {
     first_seen: Instant,
 }
 
-pub(crate) const MS: u64 = 1_000_000;
 /// The carried rate counts as the sent rate if it differs by at most this part.
 const CARRIED_ALL: f64 = 0.07;
 /// Bytes come in chunks, so it takes some of them to show a rate.

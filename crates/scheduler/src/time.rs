@@ -6,6 +6,8 @@ use core::{
     time::Duration,
 };
 
+/// Nanoseconds of a millisecond.
+pub(crate) const MS: u64 = 1_000_000;
 /// Nanoseconds of a second.
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 

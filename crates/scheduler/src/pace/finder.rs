@@ -30,8 +30,8 @@ use self::{
 use crate::{
     correction::{self, Correction, UTILISATION},
     estimate::Estimator,
-    round_trips::{Load, MS, RoundTrips, RttKind, Slope},
-    time::Instant,
+    round_trips::{Load, RoundTrips, RttKind, Slope},
+    time::{Instant, MS},
     units::Rate,
 };
 

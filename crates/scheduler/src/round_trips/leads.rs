@@ -6,8 +6,8 @@
 
 use alloc::vec::Vec;
 
-use super::{KEEP_NS, MS, RoundTrips, RttKind, Sample, Slope};
-use crate::time::Instant;
+use super::{KEEP_NS, RoundTrips, RttKind, Sample, Slope};
+use crate::time::{Instant, MS};
 
 /// The lead of the link over the pacer's model, when a packet was sent.
 #[derive(Clone, Copy, Debug)]

@@ -3,8 +3,7 @@
 //! Packets that are sent one after the other meet nearly the same queue, and each of them has jitter of its own. So jitter
 //! shows in how much their round trips differ.
 
-use super::MS;
-use crate::time::Instant;
+use crate::time::{Instant, MS};
 
 /// The noise of round trips: twice the distance of each from the mean of its neighbours. A steady change counts for
 /// nothing.

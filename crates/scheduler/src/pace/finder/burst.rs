@@ -4,8 +4,8 @@
 //! bytes a burst has is worked out from round trips ([`RoundTrips::burst_bytes`]).
 
 use crate::{
-    round_trips::{MS, RoundTrips},
-    time::Instant,
+    round_trips::RoundTrips,
+    time::{Instant, MS},
     units::Rate,
 };
 

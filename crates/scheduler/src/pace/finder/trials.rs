@@ -12,8 +12,8 @@ use core::ops::Range;
 
 use crate::{
     correction::Correction,
-    round_trips::{Load, MS, RoundTrips, Slope},
-    time::Instant,
+    round_trips::{Load, RoundTrips, Slope},
+    time::{Instant, MS},
     units::Rate,
 };
 

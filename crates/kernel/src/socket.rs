@@ -87,6 +87,9 @@ mod tests {
         assert_eq!(info.state, TcpState::Established);
         assert_eq!((info.bytes_sent, info.bytes_acked, info.bytes_retrans), (10_000, 10_000, 0));
         assert_eq!((info.notsent_bytes, info.unacked_segments), (0, 0));
+        assert_eq!(info.data_segs_in, 1, "{info:?}");
+        // The last segment of the handshake is one without payload.
+        assert!(info.segs_in > info.data_segs_in && info.delivered_segments > 0, "{info:?}");
         assert!(info.rtt_us > 0 && info.snd_cwnd_segments > 0 && info.segs_out >= 2, "{info:?}");
         assert!((536..=65_535).contains(&info.snd_mss_bytes), "{info:?}");
         assert!(info.min_rtt_us.is_some_and(|min_rtt_us| min_rtt_us < 1_000_000), "{info:?}");

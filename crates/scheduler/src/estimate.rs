@@ -24,7 +24,7 @@
 //!
 //! Only busy periods teach anything; in idle periods the estimate stays.
 
-pub use crate::round_trips::{EXACT_ENOUGH_NS, RttKind};
+pub use crate::round_trips::{RttKind, round_trip_of_means};
 use crate::{
     round_trips::{Load, RoundTrips},
     time::{Instant, MS},
@@ -488,7 +488,7 @@ mod tests {
                 };
                 while self.under_way.front().is_some_and(|(at, _)| *at <= self.now) {
                     let (_, rtt_ns) = self.under_way.pop_front().unwrap();
-                    self.estimator.handle_round_trip(self.now, 7, rtt_ns, RttKind::Exact, load);
+                    self.estimator.handle_round_trip(self.now, 7, rtt_ns, RttKind::Handshake, load);
                 }
                 self.estimator.handle_turn(self.now, load);
             }

@@ -1,12 +1,13 @@
 //! Measurements by round trips: how much queue they met at the bottleneck beyond the pacer's own, and how many bytes
 //! were delivered by when.
 //!
-//! A round trip is compared with the shortest one of its path and its kind. The pacer's model knows how many bytes
+//! A round trip is compared with the shortest one of its path. The pacer's model knows how many bytes
 //! it has at the bottleneck at any time; that part of the round trip is subtracted. Round trips that met an idle
 //! uplink show what is left then: jitter, and what the shortest one had by luck. That is subtracted as well.
 
 mod burst;
 mod leads;
+mod means;
 mod noise;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use alloc::{
 };
 use core::cell::Cell;
 
+pub use self::means::round_trip_of_means;
 use self::noise::Noise;
 use crate::{
     time::{Instant, MS},
@@ -26,10 +28,10 @@ use crate::{
 /// How a round trip was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RttKind {
-    /// On a single packet, such as the handshake's.
-    Exact,
-    /// TCP's running mean over recent acknowledgements.
-    Smoothed,
+    /// By the handshake.
+    Handshake,
+    /// By acknowledgements of data, which clients may delay: less exact than a handshake.
+    Data,
 }
 
 /// The state of the pacer.
@@ -51,18 +53,18 @@ pub struct Load {
 pub(crate) struct RoundTrips {
     points: VecDeque<Point>,
     samples: VecDeque<Sample>,
-    /// By kind: excess of round trips that met an idle uplink, and when they came.
-    idle: [VecDeque<(Instant, i64)>; 2],
+    /// Excess of round trips that met an idle uplink, and when they came.
+    idle: VecDeque<(Instant, i64)>,
     noise: Noise,
-    paths: BTreeMap<(u64, RttKind), PathBase>,
-    /// When the last two exact round trips were measured.
-    exact_last: Instant,
-    exact_before: Instant,
+    paths: BTreeMap<u64, PathBase>,
+    /// When the last two handshakes were measured.
+    handshake_last: Instant,
+    handshake_before: Instant,
     /// Payload of one grant.
     chunk_bytes: u64,
-    /// The levels of an idle uplink, and when they were worked out: a turn of the pacer asks several times. `None` since the
-    /// last round trip.
-    levels: Cell<Option<(Instant, [i64; 2])>>,
+    /// The level of an idle uplink, and when it was worked out: a turn of the pacer asks several times. `None` since the last
+    /// round trip.
+    level: Cell<Option<(Instant, u64)>>,
 }
 
 /// The pacer's state at some time.
@@ -84,7 +86,6 @@ struct Sample {
     above_ns: Option<u64>,
     /// The queue that the pacer itself had at the bottleneck.
     own_ns: u64,
-    kind: RttKind,
     delivered_bytes: f64,
     /// How long the uplink had been busy when the packet was sent; `None` if it was idle or nearly so.
     busy_ns: Option<u64>,
@@ -119,8 +120,9 @@ const POINT_NS: u64 = MS / 4;
 const IDLE_NS: u64 = 3 * MS;
 /// A queue takes a while to form: round trips of the first moments of a busy period say that there is none.
 const BUSY_NS: u64 = 25 * MS;
-/// Smoothed round trips are ignored while two exact ones came within this time.
-pub const EXACT_ENOUGH_NS: u64 = 50 * MS;
+/// Round trips of data are ignored while two handshakes came within this time, and there is less jitter than this.
+const HANDSHAKES_ENOUGH_NS: u64 = 250 * MS;
+const JITTER_NS: u64 = MS;
 const KEEP_NS: u64 = 2_000 * MS;
 const KEEP_MOST: usize = 4096;
 const PATH_WINDOW_NS: u64 = 15_000 * MS;
@@ -141,7 +143,7 @@ const PRESENT_LONGEST_NS: u64 = 400 * MS;
 /// Where clients are far, the time and the number are larger: so many round trips, and so many samples.
 const FAR_ROUND_TRIPS: u64 = 6;
 const PRESENT_MOST_FAR: usize = 64;
-/// The pacer's own queue is looked for in the exact round trips of this time, if there are so many.
+/// The pacer's own queue is looked for in the round trips of this time, if there are so many.
 const OWN_OVER_NS: u64 = 1_000 * MS;
 const OWN_LEAST: u32 = 8;
 
@@ -172,32 +174,34 @@ impl RoundTrips {
     /// `idle_most_ns`, and than usual, it did not meet an idle uplink, whatever the pacer's model says.
     pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, idle_most_ns: u64) {
         match kind {
-            RttKind::Exact => self.exact_before = core::mem::replace(&mut self.exact_last, now),
-            // A mean over recent acknowledgements lags behind the queue, so it is used only without exact samples.
-            RttKind::Smoothed if now.ns_since(self.exact_before) < EXACT_ENOUGH_NS => return,
-            RttKind::Smoothed => {}
+            RttKind::Handshake => self.handshake_before = core::mem::replace(&mut self.handshake_last, now),
+            RttKind::Data => {
+                let are_enough = now.ns_since(self.handshake_before) < HANDSHAKES_ENOUGH_NS;
+                if are_enough && self.level_ns(now) < JITTER_NS {
+                    return;
+                }
+            }
         }
         let sent_at = Instant::from_ns(now.as_ns().saturating_sub(rtt_ns));
-        let above_ns = self.above_shortest(now, path, rtt_ns, kind);
+        let above_ns = self.above_shortest(now, path, rtt_ns);
         // Most were sent a moment ago, and the points of two seconds fill a processor's cache.
         let Some(before) = self.points.iter().rev().find(|it| it.at <= sent_at).copied() else { return };
         let delivered_bytes = before.sent_bytes as f64;
         let is_idle = !before.is_busy(sent_at, IDLE_NS) && idle_most_ns > 0;
         let most_ns = if is_idle { idle_most_ns.max(self.level_ns(now) * 3 / 2) } else { 0 };
         if let (true, Some(above_ns)) = (is_idle, above_ns.filter(|above_ns| *above_ns <= most_ns)) {
-            let idle = &mut self.idle[kind as usize];
-            idle.push_back((now, above_ns as i64));
-            if idle.len() > IDLE_MOST {
-                idle.pop_front();
+            self.idle.push_back((now, above_ns as i64));
+            if self.idle.len() > IDLE_MOST {
+                self.idle.pop_front();
             }
         }
         let busy_ns = before.is_busy(sent_at, MS).then(|| sent_at.ns_since(before.busy_since));
         let own_ns = before.room_at.ns_since(sent_at);
-        if let (RttKind::Exact, Some(above_ns)) = (kind, above_ns) {
+        if let Some(above_ns) = above_ns {
             self.noise.handle(now, above_ns as i64 - own_ns as i64);
         }
-        self.levels.take();
-        self.samples.push_back(Sample { at: now, sent_at, rtt_ns, above_ns, own_ns, kind, delivered_bytes, busy_ns });
+        self.level.take();
+        self.samples.push_back(Sample { at: now, sent_at, rtt_ns, above_ns, own_ns, delivered_bytes, busy_ns });
         while self.samples.len() > KEEP_MOST || self.samples.front().is_some_and(|it| now.ns_since(it.at) > KEEP_NS) {
             self.samples.pop_front();
         }
@@ -206,7 +210,7 @@ impl RoundTrips {
     /// The queue at the bottleneck beyond the pacer's own, in nanoseconds: of recent round trips the median, or a lower
     /// part where clients are far. Only packets sent from `since` on count, and only those of busy moments unless `all`.
     pub fn queue_ns(&self, now: Instant, since: Instant, all: bool) -> Option<i64> {
-        let levels = self.idle_levels(now);
+        let level_ns = self.level_ns(now) as i64;
         let mut queues = Few::<PRESENT_MOST_FAR>::default();
         let far_ns = FAR_ROUND_TRIPS * self.rtt_ns();
         let is_far = far_ns > PRESENT_NS;
@@ -221,7 +225,7 @@ impl RoundTrips {
                 continue;
             }
             if let Some(above_ns) = it.above_ns {
-                queues.push(above_ns as i64 - it.own_ns as i64 - levels[it.kind as usize]);
+                queues.push(above_ns as i64 - it.own_ns as i64 - level_ns);
             }
         }
         // Windows of distant connections let bytes go in bursts. They make short queues, which do not stand.
@@ -232,10 +236,10 @@ impl RoundTrips {
     /// The median excess of round trips that were measured in the last moments, but not before `since`, with the pacer's
     /// own queue in it.
     pub fn excess_ns(&self, now: Instant, since: Instant) -> Option<u64> {
-        let levels = self.idle_levels(now);
+        let level_ns = self.level_ns(now);
         let mut queues: Vec<u64> = (self.samples.iter().rev())
             .take_while(|it| now.ns_since(it.at) <= PRESENT_NS && it.at >= since)
-            .filter_map(|it| Some(it.above_ns?.saturating_sub(levels[it.kind as usize].max(0).cast_unsigned())))
+            .filter_map(|it| Some(it.above_ns?.saturating_sub(level_ns)))
             .collect();
         let middle = queues.len() / 2;
         (!queues.is_empty()).then(|| *queues.select_nth_unstable(middle).1)
@@ -248,25 +252,25 @@ impl RoundTrips {
 
     /// The queue that packets sent between these times met, beyond the pacer's own: the median of at least so many.
     pub fn queue_between(&self, now: Instant, from: Instant, until: Instant, least: usize) -> Option<i64> {
-        let levels = self.idle_levels(now);
+        let level_ns = self.level_ns(now) as i64;
         let mut queues: Vec<i64> = (self.samples.iter().rev())
             .take_while(|it| it.at >= from)
             .filter(|it| from <= it.sent_at && it.sent_at <= until)
-            .filter_map(|it| Some(it.above_ns? as i64 - it.own_ns as i64 - levels[it.kind as usize]))
+            .filter_map(|it| Some(it.above_ns? as i64 - it.own_ns as i64 - level_ns))
             .collect();
         let middle = queues.len() / 2;
         (queues.len() >= least).then(|| *queues.select_nth_unstable(middle).1)
     }
 
-    /// The part of the pacer's own queue that exact round trips of the last second met. On a link of the pacer's rate a
+    /// The part of the pacer's own queue that round trips of the last second met. On a link of the pacer's rate a
     /// grant has just passed when the next one comes, and they meet half of it or more. On a much faster link each grant
     /// passes quickly, and they meet hardly any. `None` where few came, or where other things made them wait.
     pub fn own_queue_part(&self, now: Instant) -> Option<f64> {
-        let level_ns = self.idle_levels(now)[RttKind::Exact as usize] as f64;
+        let level_ns = self.level_ns(now) as f64;
         let (mut packets, mut waited_ns, mut own_ns) = (0, 0.0, 0.0);
         let (mut of_waited, mut of_both, mut of_own) = (0.0, 0.0, 0.0);
         for it in self.samples.iter().rev().take_while(|it| now.ns_since(it.at) <= OWN_OVER_NS) {
-            let (RttKind::Exact, Some(above_ns), 1..) = (it.kind, it.above_ns, it.own_ns) else { continue };
+            let (Some(above_ns), 1..) = (it.above_ns, it.own_ns) else { continue };
             let (waited, own) = (above_ns as f64 - level_ns, it.own_ns as f64);
             packets += 1;
             waited_ns += waited;
@@ -299,7 +303,12 @@ impl RoundTrips {
 
     /// How far round trips that met an idle uplink are above the shortest: by jitter, and by what that one had by luck.
     pub fn level_ns(&self, now: Instant) -> u64 {
-        self.idle_levels(now).into_iter().max().unwrap_or(0).max(0).cast_unsigned()
+        if let Some((_, level_ns)) = self.level.get().filter(|(at, _)| *at == now) {
+            return level_ns;
+        }
+        let level_ns = self.work_out_level(now).cast_unsigned();
+        self.level.set(Some((now, level_ns)));
+        level_ns
     }
 
     /// The time over which the present queue is taken.
@@ -329,10 +338,10 @@ impl RoundTrips {
     /// `is_busy`: whether it is known that the link was busy all the time.
     fn measured<'a>(&self, since: Instant, samples: impl Iterator<Item = &'a Sample>, is_busy: bool) -> Option<Slope> {
         // A packet passed the bottleneck when its queue was over, however far its client is.
-        let mut points: Vec<(f64, f64, RttKind)> = samples
+        let mut points: Vec<(f64, f64)> = samples
             .map(|it| {
                 let passed_ns = it.sent_at.as_ns() + it.above_ns.unwrap_or(0);
-                ((passed_ns as f64 - since.as_ns() as f64) / 1e9, it.delivered_bytes * 8.0, it.kind)
+                ((passed_ns as f64 - since.as_ns() as f64) / 1e9, it.delivered_bytes * 8.0)
             })
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -345,26 +354,18 @@ impl RoundTrips {
         if points.len() < 5 || is_short || !is_busy && hole > hole_most {
             return None;
         }
-        let (mut covariance, mut variance, mut of_bytes, mut kinds) = (0.0, 0.0, 0.0, 0.0);
-        // The shortest round trips of the two kinds met different queues. So what passed by when is known for each kind but
-        // for a constant.
-        for kind in [RttKind::Exact, RttKind::Smoothed] {
-            let of_kind = || points.iter().filter(|point| point.2 == kind).map(|point| (point.0, point.1 - first.1));
-            let n = of_kind().count() as f64;
-            if n > 0.0 {
-                kinds += 1.0;
-            }
-            let (mean_t, mean_d) = of_kind().fold((0.0, 0.0), |(t, d), point| (t + point.0 / n, d + point.1 / n));
-            for (t, d) in of_kind() {
-                covariance += (t - mean_t) * (d - mean_d);
-                variance += (t - mean_t) * (t - mean_t);
-                of_bytes += (d - mean_d) * (d - mean_d);
-            }
+        let n = points.len() as f64;
+        let (mean_t, mean_d) = points.iter().fold((0.0, 0.0), |(t, d), point| (t + point.0 / n, d + point.1 / n));
+        let (mut covariance, mut variance, mut of_bytes) = (0.0, 0.0, 0.0);
+        for (t, d) in &points {
+            covariance += (t - mean_t) * (d - mean_d);
+            variance += (t - mean_t) * (t - mean_t);
+            of_bytes += (d - mean_d) * (d - mean_d);
         }
         // Travel times vary, and bytes come in chunks: so neither of the two is exact, and the slope is the mean of both ways.
         let bits = libm::sqrt(of_bytes / variance);
         let left = (variance * of_bytes / (covariance * covariance) - 1.0).max(0.0);
-        let error = bits * libm::sqrt(left / (points.len() as f64 - 1.0 - kinds));
+        let error = bits * libm::sqrt(left / (n - 2.0));
         (bits.is_finite() && error.is_finite() && covariance > 0.0).then_some(Slope { bits, error })
     }
 
@@ -377,40 +378,28 @@ impl RoundTrips {
 
     /// The round trips of packets that were sent since then are taken as those without a queue.
     pub fn learn_paths(&mut self, since: Instant) {
-        let excess = |it: &Sample| Some((it.at, it.above_ns.filter(|_| it.sent_at >= since)?, it.kind));
-        let seen: Vec<(Instant, u64, RttKind)> = self.samples.iter().filter_map(excess).collect();
-        let shortest_ns = seen.iter().map(|&(_, above_ns, _)| above_ns).min().unwrap_or(0);
+        let excess = |it: &Sample| Some((it.at, it.above_ns.filter(|_| it.sent_at >= since)?));
+        let seen: Vec<(Instant, u64)> = self.samples.iter().filter_map(excess).collect();
+        let shortest_ns = seen.iter().map(|&(_, above_ns)| above_ns).min().unwrap_or(0);
         for base in self.paths.values_mut() {
             base.shortest_ns = base.shortest_ns.saturating_add(shortest_ns);
             base.shortest_before_ns = base.shortest_before_ns.saturating_add(shortest_ns);
         }
-        self.levels.take();
-        self.idle.iter_mut().for_each(VecDeque::clear);
-        for (at, above_ns, kind) in seen.into_iter().rev().take(IDLE_MOST).rev() {
-            self.idle[kind as usize].push_back((at, (above_ns - shortest_ns) as i64));
-        }
+        self.level.take();
+        let latest = seen.into_iter().rev().take(IDLE_MOST).rev();
+        self.idle = latest.map(|(at, above_ns)| (at, (above_ns - shortest_ns) as i64)).collect();
         self.samples.clear();
     }
 
-    /// By kind: how far round trips that met an idle uplink are above the shortest of their path.
-    fn idle_levels(&self, now: Instant) -> [i64; 2] {
-        if let Some((_, levels)) = self.levels.get().filter(|(at, _)| *at == now) {
-            return levels;
-        }
-        let levels = [RttKind::Exact, RttKind::Smoothed].map(|kind| self.idle_level(now, kind));
-        self.levels.set(Some((now, levels)));
-        levels
-    }
-
-    fn idle_level(&self, now: Instant, kind: RttKind) -> i64 {
-        let recent = self.idle[kind as usize].iter().filter(|(at, _)| now.ns_since(*at) <= IDLE_KEEP_NS);
+    fn work_out_level(&self, now: Instant) -> i64 {
+        let recent = self.idle.iter().filter(|(at, _)| now.ns_since(*at) <= IDLE_KEEP_NS);
         let mut excess = Few::<IDLE_MOST>::from_iter(recent.map(|&(_, excess_ns)| excess_ns));
         let level_ns = if excess.len < IDLE_LEAST { 0 } else { excess.nth(excess.len / 2) };
-        let noise_ns = if kind == RttKind::Exact { self.noise.level_ns() } else { 0 };
+        let noise_ns = self.noise.level_ns();
         if level_ns.max(noise_ns) < MS as i64 {
             return level_ns;
         }
-        let lately = || self.samples.iter().rev().filter(|it| it.kind == kind).take(IDLE_MOST);
+        let lately = || self.samples.iter().rev().take(IDLE_MOST);
         let mut excess = Few::<IDLE_MOST>::from_iter(lately().filter_map(|it| it.above_ns).map(|ns| ns as i64));
         if excess.len < IDLE_LEAST {
             return level_ns;
@@ -425,8 +414,7 @@ impl RoundTrips {
         level_ns.min(excess.nth(excess.len / 2))
     }
 
-    fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind) -> Option<u64> {
-        let path = (path, kind);
+    fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64) -> Option<u64> {
         if self.paths.len() >= PATHS_MOST && !self.paths.contains_key(&path) {
             self.paths.retain(|_, base| now.ns_since(base.window_began) < PATH_WINDOW_NS);
             if self.paths.len() >= PATHS_MOST {

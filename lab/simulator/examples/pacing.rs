@@ -125,7 +125,7 @@ fn plain(name: &'static str, mbit: f64, load: &'static str) -> Condition {
     }
 }
 
-/// Those of the experiment `auto`, other traffic, more slow lines, bursts, and jitter.
+/// Those of the experiment `auto`, other traffic, more slow lines, bursts, jitter, and connections in use.
 fn auto_conditions() -> Vec<Condition> {
     let late = |condition: Condition| Condition { seconds: 50, warm_up_s: 10, ..condition };
     let bucket = |burst_bytes, condition| Condition { shaping: Some(Shaping::Bucket { burst_bytes }), ..condition };
@@ -194,7 +194,39 @@ fn auto_conditions() -> Vec<Condition> {
             paths: vec![ClientPath { jitter_ns: 5 * MS, ..far(30) }],
             ..plain("10 Mbit/s, RTT 30 ms, jitter 5 ms", 10.0, "0.8")
         }),
+        late(kept(plain("2 Mbit/s, kept alive", 2.0, "0.8"))),
+        late(kept(plain("10 Mbit/s, kept alive", 10.0, "0.8"))),
+        late(kept(plain("50 Mbit/s, kept alive", 50.0, "0.8"))),
+        late(kept(Condition { paths: vec![far(40)], ..plain("50 Mbit/s, kept alive, RTT 40 ms", 50.0, "0.8") })),
+        late(kept(Condition {
+            paths: vec![ClientPath { jitter_ns: 5 * MS, ..far(30) }],
+            ..plain("10 Mbit/s, kept alive, RTT 30 ms, jitter 5 ms", 10.0, "0.8")
+        })),
+        late(kept(Condition {
+            paths: vec![ClientPath { jitter_ns: 5 * MS, ..far(30) }],
+            ..plain("50 Mbit/s, kept alive, RTT 30 ms, jitter 5 ms", 50.0, "0.8")
+        })),
+        late(Condition { paths: jittery(), ..plain("10 Mbit/s, RTT 10 to 150 ms, jitter 1 to 20 ms", 10.0, "0.8") }),
+        late(kept(Condition {
+            paths: jittery(),
+            ..plain("20 Mbit/s, kept alive, RTT 10 to 150 ms, jitter 1 to 20 ms", 20.0, "0.8")
+        })),
+        late(kept(Condition {
+            paths: jittery(),
+            ..plain("50 Mbit/s, kept alive, RTT 10 to 150 ms, jitter 1 to 20 ms", 50.0, "0.8")
+        })),
     ]
+}
+
+/// Clients that make 20 requests on a connection.
+fn kept(condition: Condition) -> Condition {
+    Condition { requests_per_connection: 20, ..condition }
+}
+
+/// The farther a client is, the more its round trips vary.
+fn jittery() -> Vec<ClientPath> {
+    let paths = [(10, 1), (20, 2), (40, 5), (80, 10), (150, 20)];
+    paths.map(|(rtt_ms, jitter_ms)| ClientPath { jitter_ns: jitter_ms * MS, ..far(rtt_ms) }).to_vec()
 }
 
 fn conditions() -> Vec<Condition> {
@@ -223,11 +255,7 @@ fn conditions() -> Vec<Condition> {
             paths: vec![far(10)],
             ..plain("10, 5 and 10 Mbit/s, load 0.9", 10.0, "0.9")
         },
-        Condition {
-            requests_per_connection: 20,
-            paths: mixed(),
-            ..plain("50 Mbit/s, load 0.9, kept alive, 1 to 200 ms", 50.0, "0.9")
-        },
+        kept(Condition { paths: mixed(), ..plain("50 Mbit/s, load 0.9, kept alive, 1 to 200 ms", 50.0, "0.9") }),
         Condition {
             overhead_bytes: 66 + 24,
             shaping: Some(Shaping::Line),

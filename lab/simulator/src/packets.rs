@@ -163,6 +163,8 @@ impl Packets {
             client_gone: false,
             last_due_ns: 0,
             band: 0,
+            looked: None,
+            written_ns: 0,
             armed: [None; 2],
         };
         let place = self.vacant.pop().unwrap_or_else(|| {

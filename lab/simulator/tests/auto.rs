@@ -46,7 +46,7 @@ fn believed(order: Order, link: &Link, load: f64, until_ns: u64, seed: u64) -> V
         };
         while let Some(&(_, rtt_ns)) = answers.front().filter(|(at_ns, _)| *at_ns <= now_ns) {
             answers.pop_front();
-            finder.handle_round_trip(now, 1, rtt_ns, RttKind::Exact, now_load);
+            finder.handle_round_trip(now, 1, rtt_ns, RttKind::Handshake, now_load);
         }
         if finder.handle_turn(now, now_load) {
             pacer.uplink_mut().handle_rate(now, finder.rate());

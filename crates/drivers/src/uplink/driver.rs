@@ -72,8 +72,6 @@ pub struct Driver {
     unsaid_doubt: AtomicBool,
     /// Whether a rate is known. Kept outside of the lock for [`Driver::time_alone`].
     has_rate: AtomicBool,
-    /// When the last two exact round trips were measured, as the scheduler counts time.
-    exact_ns: [AtomicU64; 2],
     stalled: AtomicU64,
     given_up: AtomicU64,
     /// The number of the next group.
@@ -151,7 +149,6 @@ impl Driver {
             estimates_rate: AtomicBool::new(estimates_rate(config)),
             unsaid_doubt: AtomicBool::new(false),
             has_rate: AtomicBool::new(false),
-            exact_ns: [const { AtomicU64::new(0) }; 2],
             stalled: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
             groups: AtomicU64::new(0),

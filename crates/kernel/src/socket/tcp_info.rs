@@ -14,6 +14,8 @@ pub struct TcpInfo {
     pub rto_us: u32,
     /// Smoothed round trip time; 0 before the first sample.
     pub rtt_us: u32,
+    /// Time since payload was last sent, in milliseconds.
+    pub last_data_sent_ms: u32,
     /// Time since the last acknowledgement: the least age of `rtt_us`, in milliseconds.
     pub last_ack_received_ms: u32,
     /// Mean deviation of the round trip time.
@@ -39,6 +41,12 @@ pub struct TcpInfo {
     pub bytes_retrans: u64,
     /// Segments sent, with and without payload.
     pub segs_out: u32,
+    /// Segments received, with and without payload.
+    pub segs_in: u32,
+    /// Segments received with payload.
+    pub data_segs_in: u32,
+    /// Segments that the peer's machine has acknowledged; one that was sent again may count twice.
+    pub delivered_segments: u32,
     /// Bytes in the send buffer that were not sent yet.
     pub notsent_bytes: u32,
     /// Segments sent and not acknowledged.
@@ -121,6 +129,7 @@ impl TcpInfo {
             state: TcpState::from_kernel(u8_at(0)),
             rto_us: u32_at(8),
             rtt_us: u32_at(68),
+            last_data_sent_ms: u32_at(44),
             last_ack_received_ms: u32_at(56),
             rtt_var_us: u32_at(72),
             min_rtt_us,
@@ -133,6 +142,9 @@ impl TcpInfo {
             bytes_sent: u64_at(200),
             bytes_retrans: u64_at(208),
             segs_out: u32_at(136),
+            segs_in: u32_at(140),
+            data_segs_in: u32_at(152),
+            delivered_segments: u32_at(192),
             notsent_bytes: u32_at(144),
             unacked_segments: u32_at(24),
             lost_segments: u32_at(32),

@@ -70,7 +70,7 @@ impl World {
                 Load { sent_bytes: (self.sent_bits / 8.0) as u64, room_at: self.free_at, waits, chunk_bytes: 2 * 1448 };
             while self.under_way.front().is_some_and(|(at, _)| *at <= self.now) {
                 let (_, rtt_ns) = self.under_way.pop_front().unwrap();
-                self.correction.handle_round_trip(self.now, 7, rtt_ns, RttKind::Exact, load);
+                self.correction.handle_round_trip(self.now, 7, rtt_ns, RttKind::Handshake, load);
             }
             self.correction.handle_turn(self.now, load);
         }

@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use super::{KEEP_NS, RoundTrips, RttKind, Sample, Slope};
+use super::{KEEP_NS, RoundTrips, Sample, Slope};
 use crate::time::{Instant, MS};
 
 /// The lead of the link over the pacer's model, when a packet was sent.
@@ -22,7 +22,7 @@ pub(crate) struct Lead {
 
 /// A packet that waits for less is taken not to have waited.
 const WAITED_NS: i64 = MS as i64 / 10;
-/// So many exact round trips in the time that is kept are enough to see leads.
+/// So many round trips in the time that is kept are enough to see leads.
 const SHOWS_LEAST: usize = 12;
 /// A fall shows in so many leads. Steady is one that leaves this part of their variance unexplained at most.
 const FALLS_LEAST: usize = 5;
@@ -30,9 +30,9 @@ const FALLS_MOST: usize = 32;
 const FALLS_NOISE: f64 = 0.3;
 
 impl RoundTrips {
-    /// The leads that exact round trips of packets show that were sent since then, the last ones first.
+    /// The leads that round trips of packets show that were sent since then, the last ones first.
     pub fn leads(&self, now: Instant, since: Instant) -> impl Iterator<Item = Lead> {
-        self.exact(now, since).map(|(it, waited_ns)| {
+        self.waits(now, since).map(|(it, waited_ns)| {
             let (is_bound, model_ns) = (waited_ns < WAITED_NS, it.own_ns as i64);
             Lead { sent_at: it.sent_at, ns: if is_bound { model_ns } else { model_ns - waited_ns }, is_bound, model_ns }
         })
@@ -65,23 +65,22 @@ impl RoundTrips {
         is_fall.then_some((mean_ns + falls * (mean_t - first)) as i64)
     }
 
-    /// Whether enough exact round trips come to see leads.
+    /// Whether enough round trips come to see leads.
     pub fn shows_leads(&self, now: Instant) -> bool {
-        let recent = self.samples.iter().rev().take_while(|it| now.ns_since(it.at) <= KEEP_NS);
-        recent.filter(|it| it.kind == RttKind::Exact).nth(SHOWS_LEAST - 1).is_some()
+        self.samples.iter().rev().nth(SHOWS_LEAST - 1).is_some_and(|it| now.ns_since(it.at) <= KEEP_NS)
     }
 
     /// The rate of the link by packets that were sent between these times and had to wait. It was busy all the time.
     pub fn slope_of_waiting(&self, now: Instant, from: Instant, until: Instant) -> Option<Slope> {
         let counts = |(it, waited_ns): &(&Sample, i64)| it.sent_at <= until && *waited_ns >= WAITED_NS;
-        self.measured(from, self.exact(now, from).filter(counts).map(|(it, _)| it), true)
+        self.measured(from, self.waits(now, from).filter(counts).map(|(it, _)| it), true)
     }
 
-    /// Exact round trips of packets that were sent since then, the last ones first, and how long the packets waited.
-    fn exact(&self, now: Instant, since: Instant) -> impl Iterator<Item = (&Sample, i64)> {
-        let level_ns = self.idle_levels(now)[RttKind::Exact as usize];
-        let counts = move |it: &&Sample| it.kind == RttKind::Exact && it.sent_at >= since;
-        let recent = self.samples.iter().rev().take_while(move |it| it.at >= since).filter(counts);
+    /// Round trips of packets that were sent since then, the last ones first, and how long the packets waited.
+    fn waits(&self, now: Instant, since: Instant) -> impl Iterator<Item = (&Sample, i64)> {
+        let level_ns = self.level_ns(now) as i64;
+        let recent =
+            self.samples.iter().rev().take_while(move |it| it.at >= since).filter(move |it| it.sent_at >= since);
         recent.filter_map(move |it| Some((it, it.above_ns? as i64 - level_ns)))
     }
 }

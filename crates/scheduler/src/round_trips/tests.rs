@@ -25,7 +25,7 @@ fn handshakes(faster: f64, every_ns: u64, noise_ns: u64) -> (RoundTrips, Instant
             answers.push_back((now.add_ns(rtt_ns), rtt_ns));
         }
         while let Some((_, rtt_ns)) = answers.pop_front_if(|(at, _)| *at <= now) {
-            seen.handle_round_trip(now, 7, rtt_ns, RttKind::Exact, GRANT_NS);
+            seen.handle_round_trip(now, 7, rtt_ns, RttKind::Handshake, GRANT_NS);
         }
     }
     (seen, now)
@@ -110,7 +110,7 @@ fn a_burst_is_what_was_sent_beyond_the_rate_before_packets_waited() {
             answers.push_back((now.add_ns(RTT_NS + waits_ns), RTT_NS + waits_ns));
         }
         while let Some((_, rtt_ns)) = answers.pop_front_if(|(at, _)| *at <= now) {
-            seen.handle_round_trip(now, 7, rtt_ns, RttKind::Exact, 0);
+            seen.handle_round_trip(now, 7, rtt_ns, RttKind::Handshake, 0);
         }
     }
     let began = began.expect("the burst is used up");
@@ -140,7 +140,7 @@ fn jitter_shows_while_the_uplink_is_never_idle_and_a_queue_that_grows_is_none() 
             let load = Load { sent_bytes: number * 3_000, room_at: now.add_ns(MS), waits: true, chunk_bytes: 2_896 };
             seen.handle_load(now, load);
             let rtt_ns = 20 * MS + jitter_ns + number * grows_us * 1_000;
-            seen.handle_round_trip(now, 7, rtt_ns, RttKind::Exact, 0);
+            seen.handle_round_trip(now, 7, rtt_ns, RttKind::Handshake, 0);
         }
         seen.level_ns(Instant::from_ns(2_200 * MS)) / MS
     };

@@ -12,6 +12,7 @@ mod limited;
 mod read_fairness;
 pub(crate) mod response;
 mod rest;
+mod round_trip;
 mod stall_budget;
 mod stream_flow;
 mod stream_priority;
@@ -55,6 +56,7 @@ use self::{
     limited::poll_share,
     read_fairness::QueuePosition,
     rest::Rest,
+    round_trip::Look,
     stall_budget::{Pace, StallBudget},
 };
 use crate::{
@@ -76,8 +78,8 @@ pub struct Gate<T: Transport = TcpTransport> {
     unmeasured_bytes: u64,
     /// The number of the path to the client, for the estimate of the rate.
     path: u64,
-    /// Bytes acknowledged when a round trip was last measured.
-    acked_bytes: Option<u64>,
+    /// What TCP told of the round trips when it was last asked.
+    look: Option<Look>,
     /// Made when the transport is full for the first time.
     stall: Option<Box<TransportStall>>,
     /// Made when a response waits for its share of its client's bytes for the first time.
@@ -111,9 +113,6 @@ const STREAMS_UNSENT_LIMIT_BYTES: u32 = 16 * 1024;
 /// client's.
 const SEGMENTS_AT_OPEN: u64 = 1;
 const SEGMENTS_AT_CLOSE: u64 = 2;
-
-/// A round trip says nothing of the queue now, if the last acknowledgement is older than this.
-const FRESH_MS: u32 = 10;
 
 impl Gate {
     /// Puts a TCP connection behind the gate, right after its accept.
@@ -156,7 +155,7 @@ impl<T: Transport> Gate<T> {
             tells_in_vain: false,
             unmeasured_bytes: 0,
             path: address.map_or(0, path_number),
-            acked_bytes: None,
+            look: None,
             stall: None,
             share_timer: None,
             fairness: None,
@@ -374,25 +373,22 @@ impl<T: Transport> Gate<T> {
         }
     }
 
-    /// Tells the estimator of the rate about a round trip, if one was measured just now.
+    /// Tells those who find or correct the rate about a round trip, if one was measured just now.
     fn measure_round_trip(&mut self) {
         if self.flow.is_local() || self.flow.enforcement() != Enforcement::Paced {
             return;
         }
-        if self.acked_bytes.is_some() && !self.driver.takes_smoothed() {
-            return;
-        }
         let Some(measured) = self.flow.peer().measure() else { return };
-        let before = self.acked_bytes.replace(measured.acked_bytes);
-        let kind = match before {
+        let (Some(path), Some(look)) = (measured.path, Look::new(&measured)) else { return };
+        self.flow.set_segment_bytes(path.mss_bytes);
+        match self.look.replace(look) {
             // Only the round trip of the handshake was measured yet.
-            None => RttKind::Exact,
-            Some(before) if measured.acked_bytes > before && measured.last_ack_ms <= FRESH_MS => RttKind::Smoothed,
-            Some(_) => return,
-        };
-        if let Some(path) = measured.path {
-            self.flow.set_segment_bytes(path.mss_bytes);
-            self.driver.handle_round_trip(self.path, path.rtt_ns, kind);
+            None => self.driver.handle_round_trip(self.path, path.rtt_ns, RttKind::Handshake),
+            Some(before) => {
+                if let Some(rtt_ns) = look.round_trip_ns(&before, &measured) {
+                    self.driver.handle_round_trip(self.path, rtt_ns, RttKind::Data);
+                }
+            }
         }
     }
 }

@@ -184,7 +184,14 @@ impl Peer for TcpStream {
             mss_bytes: info.snd_mss_bytes,
             delivery_bytes_per_second: info.delivery_rate_bytes_per_second,
         });
-        Some(Measurements { path, acked_bytes: info.bytes_acked, last_ack_ms: info.last_ack_received_ms })
+        Some(Measurements {
+            path,
+            acked_bytes: info.bytes_acked,
+            acked_segments: info.delivered_segments,
+            bare_acks: info.segs_in.wrapping_sub(info.data_segs_in),
+            last_ack_ms: info.last_ack_received_ms,
+            last_sent_ms: info.last_data_sent_ms,
+        })
     }
 
     fn segment_bytes(&self) -> Option<u32> {

@@ -94,8 +94,14 @@ pub struct Measurements {
     pub path: Option<Path>,
     /// Bytes that the client's machine has acknowledged.
     pub acked_bytes: u64,
+    /// Segments that it has acknowledged. The count starts again at 0 after the last number.
+    pub acked_segments: u32,
+    /// Acknowledgements that came without data. So does this count.
+    pub bare_acks: u32,
     /// Time since the last acknowledgement, in milliseconds.
     pub last_ack_ms: u32,
+    /// Time since data was last sent, in milliseconds.
+    pub last_sent_ms: u32,
 }
 
 /// A client's side of a connection.

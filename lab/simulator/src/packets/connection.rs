@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 
 use scheduler::JobId;
 
-use super::{receiver::Receiver, sender::Sender};
+use super::{
+    receiver::Receiver,
+    sender::{MeanRtt, Sender},
+};
 use crate::Ticket;
 
 /// Identifies a connection. It is never reused, though its place in the table is.
@@ -35,6 +38,10 @@ pub(super) struct Connection {
     /// When the last frame to the client is due.
     pub last_due_ns: u64,
     pub band: u8,
+    /// The mean of the round trips when the server last looked at it.
+    pub looked: Option<MeanRtt>,
+    /// When the server last wrote.
+    pub written_ns: u64,
     /// The earliest timers in the agenda: of the server's end and of the client's.
     pub armed: [Option<u64>; 2],
 }

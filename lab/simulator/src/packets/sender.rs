@@ -8,15 +8,15 @@ mod loss;
 mod rate;
 mod segments;
 
-use self::segments::{CongestionState, Timer};
-pub(super) use self::segments::{Outgoing, Sender, SmallQueue};
+use self::segments::{CongestionState, Timer, Times};
+pub(super) use self::segments::{MeanRtt, Outgoing, Sender, SmallQueue};
 use super::receiver::Ack;
 
 impl Sender {
     /// The handshake ended. `rtt_ns` is its round trip, if the SYN-ACK was sent once.
     pub fn handle_established(&mut self, now_ns: u64, rtt_ns: Option<u64>) {
         if let Some(rtt_ns) = rtt_ns {
-            self.measure(rtt_ns);
+            self.measure(now_ns, rtt_ns);
         }
         self.last_sent_ns = now_ns;
         self.use_of_window.stamped_ns = now_ns;
@@ -57,6 +57,12 @@ impl Sender {
         let now = if self.is_throttled(1) { 0 } else { u64::from(self.cubic.window.saturating_sub(self.in_flight())) };
         let waiting = limit_bytes.saturating_sub(self.unsent_bytes).div_ceil(segment_bytes);
         (now + waiting).saturating_mul(segment_bytes)
+    }
+
+    /// The mean of the round trips, as the system would report it.
+    pub fn mean_rtt(&self) -> Option<MeanRtt> {
+        let Times { measured, measured_ns, smoothed_ns, .. } = self.times;
+        Some(MeanRtt { ns: smoothed_ns?, measured, measured_ns })
     }
 
     /// The path as the system would report it.
@@ -143,7 +149,7 @@ impl Sender {
         let delivered = (self.delivery.delivered - delivered_before) as u32;
         let advanced = self.una > una_before;
         if let Some(rtt_ns) = arrived.first_rtt_ns {
-            self.measure(rtt_ns);
+            self.measure(now_ns, rtt_ns);
         }
         if advanced {
             self.times.backoff = 0;

@@ -1,6 +1,9 @@
 //! The server's side: handshakes, answers, and the rule that decides which connection writes.
 
-use scheduler::{JobId, Path, Size, estimate::RttKind};
+use scheduler::{
+    JobId, Path, Size,
+    estimate::{RttKind, round_trip_of_means},
+};
 
 use super::{
     agenda::Event,
@@ -13,6 +16,8 @@ use super::{
 
 /// The path is measured again after this many bytes, as in the server's gate.
 const REVISIT_BYTES: u64 = 8 * 1024;
+/// A round trip of data counts if it ended so recently.
+const FRESH_NS: u64 = 10_000_000;
 /// Least number of bytes that a socket accepts beyond those TCP can send.
 const UNSENT_LIMIT_BYTES: u64 = 4096;
 /// Frames without payload charged when a connection opens, and when it closes.
@@ -36,13 +41,16 @@ impl Packets {
         if is_new {
             let rtt_ns = (handshake.syn_acks == 1).then(|| now_ns - handshake.syn_ack_sent_ns);
             connection.sender.handle_established(now_ns, rtt_ns);
+            connection.looked = connection.sender.mean_rtt();
             let group = connection.group;
             self.charge_bare(BARE_AT_OPEN);
             if let Some(rtt_ns) = rtt_ns {
-                self.take_round_trip(group, rtt_ns, RttKind::Exact);
+                self.take_round_trip(group, rtt_ns, RttKind::Handshake);
             }
             // On a connection in use, the answer acknowledges the request.
             self.transmit(id, self.bare_bytes(), Cargo::Bare);
+        } else {
+            self.measure(id);
         }
         self.charge_bare(1);
         self.agenda.add(now_ns + self.settings.answer_ns, Event::Answer(id));
@@ -177,6 +185,7 @@ impl Packets {
         let takes_bytes = sender.room_bytes(limit_bytes).min(granted_bytes).min(serving.left_bytes);
         serving.left_bytes -= takes_bytes;
         serving.unmeasured_bytes += takes_bytes;
+        connection.written_ns = now.as_ns();
         serving.stalled = takes_bytes < granted_bytes;
         let (done, last) = (serving.left_bytes == 0, serving.last);
         sender.handle_write(now.as_ns(), takes_bytes);
@@ -208,12 +217,9 @@ impl Packets {
         let path = connection.sender.path();
         let Some(serving) = &mut connection.serving else { return };
         let due = serving.unmeasured_bytes >= REVISIT_BYTES;
-        let group = connection.group;
         if due {
             serving.unmeasured_bytes = 0;
-            if let Some(path) = path {
-                self.take_round_trip(group, path.rtt_ns, RttKind::Smoothed);
-            }
+            self.measure(id);
         }
         let Some(Gate { uplink, plan, .. }) = &mut self.gate else { return };
         if let (true, true, Some(path)) = (due, uplink.settings().order.needs_path(), path) {
@@ -223,6 +229,20 @@ impl Packets {
             && let Some(connection) = self.connection(id)
         {
             connection.band = band;
+        }
+    }
+
+    /// Looks at the mean of the round trips, and works out the last ones.
+    fn measure(&mut self, id: ConnectionId) {
+        let now_ns = self.now_ns;
+        let Some(connection) = self.connection(id) else { return };
+        let (group, written_ns) = (connection.group, connection.written_ns);
+        let Some(mean) = connection.sender.mean_rtt() else { return };
+        let Some(before) = connection.looked.replace(mean) else { return };
+        let is_fresh = now_ns <= mean.measured_ns + FRESH_NS && now_ns <= written_ns + mean.ns + FRESH_NS;
+        let rtt_ns = round_trip_of_means(before.ns, mean.ns, mean.measured - before.measured);
+        if let Some(rtt_ns) = rtt_ns.filter(|_| is_fresh) {
+            self.take_round_trip(group, rtt_ns, RttKind::Data);
         }
     }
 

@@ -143,7 +143,14 @@ impl Peer for Connection {
 
     fn measure(&self) -> Option<Measurements> {
         let acked_bytes = self.to_client.lock().taken_bytes;
-        Some(Measurements { path: Some(Path::UNKNOWN), acked_bytes, last_ack_ms: 0 })
+        Some(Measurements {
+            path: Some(Path::UNKNOWN),
+            acked_bytes,
+            acked_segments: 0,
+            bare_acks: 0,
+            last_ack_ms: 0,
+            last_sent_ms: 0,
+        })
     }
 
     fn segment_bytes(&self) -> Option<u32> {

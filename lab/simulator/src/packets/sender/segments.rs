@@ -66,9 +66,20 @@ pub(in super::super) struct Outgoing {
     pub again: bool,
 }
 
+/// TCP's mean of the round trips: how many it was made of, and when the last one was measured.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct MeanRtt {
+    pub ns: u64,
+    pub measured: u32,
+    pub measured_ns: u64,
+}
+
 /// Measured round trips.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in super::super) struct Times {
+    /// How many round trips were measured, and when the last one was.
+    pub(super) measured: u32,
+    pub(super) measured_ns: u64,
     pub(super) smoothed_ns: Option<u64>,
     pub(super) deviation_ns: u64,
     pub(super) least_ns: Option<u64>,
@@ -295,8 +306,9 @@ impl Sender {
         limited || (self.cubic.in_slow_start() && self.cubic.window < 2 * most_out)
     }
 
-    pub(super) fn measure(&mut self, rtt_ns: u64) {
+    pub(super) fn measure(&mut self, now_ns: u64, rtt_ns: u64) {
         let times = &mut self.times;
+        (times.measured, times.measured_ns) = (times.measured + 1, now_ns);
         times.least_ns = Some(times.least_ns.map_or(rtt_ns, |least_ns| least_ns.min(rtt_ns)));
         match times.smoothed_ns {
             None => {

@@ -1,0 +1,126 @@
+//! Round trips of data on a connection that is in use: from two looks at what TCP tells of it.
+
+use scheduler::estimate::round_trip_of_means;
+
+use super::transport::Measurements;
+
+/// What TCP told of a connection at the last look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    mean_ns: u64,
+    acked_bytes: u64,
+    acked_segments: u32,
+    bare_acks: u32,
+}
+
+/// A round trip says nothing of the queue now, if it ended longer ago than this.
+const FRESH_MS: u32 = 10;
+const NS_PER_MS: u64 = 1_000_000;
+
+impl Look {
+    /// `None` before the first round trip was measured.
+    pub fn new(measured: &Measurements) -> Option<Self> {
+        let mean_ns = measured.path.filter(|path| path.rtt_ns > 0)?.rtt_ns;
+        let &Measurements { acked_bytes, acked_segments, bare_acks, .. } = measured;
+        Some(Self { mean_ns, acked_bytes, acked_segments, bare_acks })
+    }
+
+    /// The round trip that was measured between the look `before` and this one, in nanoseconds. `None` if none was
+    /// measured just now.
+    pub fn round_trip_ns(&self, before: &Self, measured: &Measurements) -> Option<u64> {
+        let mean_ms = u32::try_from(self.mean_ns / NS_PER_MS).unwrap_or(u32::MAX);
+        let is_fresh = measured.last_ack_ms <= FRESH_MS && measured.last_sent_ms <= mean_ms.saturating_add(FRESH_MS);
+        // A client that sends data acknowledges with it, but rarely anything new.
+        let segments = self.acked_segments.wrapping_sub(before.acked_segments);
+        let acks = self.bare_acks.wrapping_sub(before.bare_acks).max(1).min(segments);
+        let is_acked = self.acked_bytes > before.acked_bytes;
+        if is_fresh && is_acked { round_trip_of_means(before.mean_ns, self.mean_ns, acks) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use scheduler::Path;
+
+    use super::*;
+
+    const MS: u64 = NS_PER_MS;
+
+    /// A connection as TCP tells of it.
+    struct Told {
+        mean_us: f64,
+        measured: Measurements,
+    }
+
+    impl Told {
+        /// After a handshake of 10 ms.
+        fn new() -> Self {
+            let measured = Measurements {
+                path: Some(Path { rtt_ns: 10 * MS, ..Path::UNKNOWN }),
+                acked_bytes: 1,
+                acked_segments: 0,
+                bare_acks: u32::MAX,
+                last_ack_ms: 0,
+                last_sent_ms: 0,
+            };
+            Self { mean_us: 10_000.0, measured }
+        }
+
+        /// Two segments were acknowledged after this time.
+        fn handle_ack(&mut self, rtt_us: f64) {
+            self.mean_us += (rtt_us - self.mean_us) / 8.0;
+            self.measured.path = Some(Path { rtt_ns: self.mean_us as u64 * 1_000, ..Path::UNKNOWN });
+            self.measured.acked_bytes += 2_896;
+            self.measured.acked_segments += 2;
+            self.measured.bare_acks = self.measured.bare_acks.wrapping_add(1);
+        }
+
+        fn look(&self) -> Look {
+            Look::new(&self.measured).expect("the handshake was measured")
+        }
+
+        /// The round trip since then, in milliseconds.
+        fn since(&self, before: &Look) -> Option<f64> {
+            Some(self.look().round_trip_ns(before, &self.measured)? as f64 / MS as f64)
+        }
+    }
+
+    #[test]
+    fn all_acknowledgements_since_the_last_look_count() {
+        for acks in 1..30 {
+            let mut told = Told::new();
+            let before = told.look();
+            for _ in 0..acks {
+                told.handle_ack(30_000.0);
+            }
+            assert!((told.since(&before).expect("acknowledged") - 30.0).abs() < 0.02, "{acks}");
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_that_came_with_the_next_request_counts_as_one() {
+        let mut told = Told::new();
+        let before = told.look();
+        let bare_acks = told.measured.bare_acks;
+        told.handle_ack(30_000.0);
+        told.measured.bare_acks = bare_acks;
+        assert!((told.since(&before).expect("acknowledged") - 30.0).abs() < 0.02);
+    }
+
+    #[test]
+    fn old_ones_and_repeated_looks_tell_nothing() {
+        let mut told = Told::new();
+        let before = told.look();
+        assert_eq!(told.since(&before), None, "nothing was acknowledged");
+        told.handle_ack(30_000.0);
+        told.measured.last_ack_ms = 11;
+        assert_eq!(told.since(&before), None, "the acknowledgement is old");
+        (told.measured.last_ack_ms, told.measured.last_sent_ms) = (0, 23);
+        assert_eq!(told.since(&before), None, "the client thought for a while, and its next request is new");
+        told.measured.last_sent_ms = 22;
+        assert!(told.since(&before).is_some());
+        // A kernel that does not count segments.
+        told.measured.acked_segments = 0;
+        assert_eq!(told.since(&before), None);
+    }
+}

@@ -483,8 +483,10 @@ impl Correction {
             }
             // The queue did not shrink at a lower rate: the path itself has become longer.
             self.round_trips.learn_paths(self.round.began);
-        } else if let Some(slope) = self.slope(now, since) {
-            // From the first sign of the queue to its end the link was busy all the time.
+        } else if self.round_trips.was_full(now, since)
+            && let Some(slope) = self.slope(now, since)
+        {
+            // From the first sign of the queue to its end.
             if slope < self.settled * SAME.start {
                 self.far_too_high = Some(since);
             }

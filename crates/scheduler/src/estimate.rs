@@ -220,7 +220,9 @@ impl Estimator {
         self.resume(now, known);
         self.round_trips = seen;
         self.queue_since = Some(since);
-        if let Some(slope) = self.slope(since, self.queue_limit_ns(now) / 4) {
+        if self.round_trips.was_full(now, since)
+            && let Some(slope) = self.slope(since, self.queue_limit_ns(now) / 4)
+        {
             self.estimate = slope.min(known);
         }
         let queue_ns = self.round_trips.excess_ns(now, since).unwrap_or(0);
@@ -328,8 +330,10 @@ impl Estimator {
                         // The queue did not shrink at a lower rate: the path itself has become longer.
                         self.round_trips.learn_paths(self.round.began);
                         self.estimate = self.settled;
-                    // From the first sign of the queue to its end the link was busy all the time.
-                    } else if let Some(slope) = self.slope(self.congested_since, self.queue_limit_ns(now) / 4) {
+                    // From the first sign of the queue to its end.
+                    } else if self.round_trips.was_full(now, self.congested_since)
+                        && let Some(slope) = self.slope(self.congested_since, self.queue_limit_ns(now) / 4)
+                    {
                         let same = SAME.contains(&(slope / self.settled));
                         if !same {
                             self.probe_after_ns = PROBE_EVERY_NS;

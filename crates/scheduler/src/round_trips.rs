@@ -133,8 +133,8 @@ const PATH_KNOWN_NS: u64 = 20 * MS;
 const IDLE_MOST: usize = 31;
 const IDLE_LEAST: usize = 3;
 const IDLE_KEEP_NS: u64 = 60_000 * MS;
-/// Noise counts if it is longer than so many halves of the pacer's own queue.
-const NOISE_OF_OWN: i64 = 3;
+/// A queue that is so many times as long as jitter is one of a full link.
+const FULL_LEVELS: u64 = 2;
 /// The present queue is the median of at most so many round trips, of the shorter time if there are enough in it.
 const PRESENT_MOST: usize = 12;
 const PRESENT_LEAST: usize = 5;
@@ -250,7 +250,8 @@ impl RoundTrips {
         self.samples.iter().rev().take_while(|it| it.at >= since).any(|it| it.above_ns.is_some())
     }
 
-    /// The queue that packets sent between these times met, beyond the pacer's own: the median of at least so many.
+    /// The queue that packets sent between these times met, beyond the pacer's own: the first quartile of at least so
+    /// many. Paths with much jitter have long round trips, and seldom short ones.
     pub fn queue_between(&self, now: Instant, from: Instant, until: Instant, least: usize) -> Option<i64> {
         let level_ns = self.level_ns(now) as i64;
         let mut queues: Vec<i64> = (self.samples.iter().rev())
@@ -258,8 +259,8 @@ impl RoundTrips {
             .filter(|it| from <= it.sent_at && it.sent_at <= until)
             .filter_map(|it| Some(it.above_ns? as i64 - it.own_ns as i64 - level_ns))
             .collect();
-        let middle = queues.len() / 2;
-        (queues.len() >= least).then(|| *queues.select_nth_unstable(middle).1)
+        let quarter = queues.len() / 4;
+        (queues.len() >= least).then(|| *queues.select_nth_unstable(quarter).1)
     }
 
     /// The part of the pacer's own queue that round trips of the last second met. On a link of the pacer's rate a
@@ -299,6 +300,18 @@ impl RoundTrips {
     /// How long the uplink has been busy; 0 if it is idle.
     pub fn busy_ns(&self, now: Instant) -> u64 {
         self.points.back().filter(|last| last.is_busy(now, MS)).map_or(0, |last| now.ns_since(last.busy_since))
+    }
+
+    /// Whether the link was busy all the time since then: the uplink was, or half of the packets met a queue that is far
+    /// longer than jitter.
+    pub fn was_full(&self, now: Instant, since: Instant) -> bool {
+        if self.busy_ns(now) >= now.ns_since(since) {
+            return true;
+        }
+        let long_ns = FULL_LEVELS * self.level_ns(now);
+        let recent = self.samples.iter().rev().take_while(|it| it.at >= since).filter_map(|it| it.above_ns);
+        let (all, long) = recent.fold((0, 0), |(all, long), above_ns| (all + 1, long + u32::from(above_ns > long_ns)));
+        2 * long >= all
     }
 
     /// How far round trips that met an idle uplink are above the shortest: by jitter, and by what that one had by luck.
@@ -405,7 +418,8 @@ impl RoundTrips {
             return level_ns;
         }
         let own_ns = lately().map(|it| it.own_ns).max().unwrap_or(0) as i64;
-        if noise_ns > level_ns * 5 / 4 && noise_ns > own_ns * NOISE_OF_OWN / 2 {
+        // The pacer's own queue comes and goes, which looks like jitter shorter than it.
+        if noise_ns > level_ns * 5 / 4 && noise_ns > own_ns {
             // The uplink was never idle, or long round trips were not believed to have met an idle one. With jitter alone few
             // are much shorter than the level. Bursts of the server make queues that come and go.
             return level_ns.max(noise_ns.min(excess.nth(excess.len / 4) * 3 / 2));

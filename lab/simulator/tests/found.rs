@@ -46,12 +46,13 @@ struct Line<'a> {
     load: f64,
     /// The size of its token bucket.
     burst_bytes: u64,
+    requests_per_connection: u32,
 }
 
 impl<'a> Line<'a> {
     /// One that is overloaded a little.
     fn new(link: &'a Link, path: ClientPath) -> Self {
-        Self { link, path, load: 1.05, burst_bytes: 1_600 }
+        Self { link, path, load: 1.05, burst_bytes: 1_600, requests_per_connection: 1 }
     }
 }
 
@@ -62,7 +63,7 @@ fn serve(link: &Link, path: ClientPath, known: Option<Rate>, seed: u64) -> Vec<S
 
 /// The same of any line.
 fn serve_line(line: Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
-    let Line { link, path, load, burst_bytes } = line;
+    let Line { link, path, load, burst_bytes, requests_per_connection } = line;
     let finder = match known {
         Some(known) => Finder::with_rate(
             scheduler::Instant::ORIGIN,
@@ -78,6 +79,7 @@ fn serve_line(line: Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
         bottleneck: BottleneckAt::Router,
         paths: vec![path],
         shaping: Shaping::Bucket { burst_bytes },
+        requests_per_connection,
         seed,
         ..defaults
     });
@@ -246,6 +248,21 @@ fn jitter_is_not_taken_for_a_queue_though_the_uplink_is_never_idle() {
         let used: Vec<f64> = used.collect();
         let mean = used.iter().sum::<f64>() / used.len() as f64;
         assert!(mean > 0.9 && used.iter().all(|used| *used > 0.75), "{mbit} Mbit/s: {used:.3?} used");
+    }
+}
+
+/// On connections in use, TCP tells a mean of the round trips. It lags behind the queue.
+#[test]
+fn clients_that_keep_their_connections_show_the_rate() {
+    for (mbit, rtt_ms, jitter_ms) in [(2.0, 0, 0), (10.0, 30, 5), (50.0, 40, 0), (50.0, 30, 5)] {
+        let link = Link::constant(rate(mbit));
+        let path = ClientPath { rtt_ns: rtt_ms * MS + 60_000, jitter_ns: jitter_ms * MS, ..ClientPath::DIRECT };
+        let line = Line { requests_per_connection: 20, ..Line::new(&link, path) };
+        let used = (8_001..8_009).map(|seed| used(&serve_line(line, None, seed), &link, FOUND_S, ENDS_S));
+        let used: Vec<f64> = used.collect();
+        let mean = used.iter().sum::<f64>() / used.len() as f64;
+        let what = format!("{mbit} Mbit/s, {rtt_ms} ms, jitter {jitter_ms} ms: {used:.3?} used");
+        assert!(mean > 0.9 && used.iter().all(|used| *used > 0.75), "{what}");
     }
 }
 

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use super::RoundTrips;
+use super::{FULL_LEVELS, RoundTrips};
 use crate::time::Instant;
 
 /// A burst shows in so many packets.
@@ -32,8 +32,8 @@ impl RoundTrips {
         self.ahead(bits, since).iter().rev().find(|(at, _)| *at <= until).map_or(0.0, |&(_, bytes)| bytes)
     }
 
-    /// The burst that a link of this rate has let pass before packets began to wait for so long that were sent between the two
-    /// times of `queue`. `None` if too few of them did. Right if the link had this rate from `since` on, and had saved up all
+    /// The burst that a link of this rate has let pass before packets began to wait for so long, and longer than with jitter
+    /// alone, that were sent between the two times of `queue`. `None` if too few of them did. Right if the link had this rate from `since` on, and had saved up all
     /// of the burst within the history.
     pub fn burst_bytes(&self, bits: f64, since: Instant, queue: (Instant, Instant), least_ns: u64) -> Option<f64> {
         let ahead = self.ahead(bits, since);
@@ -43,7 +43,10 @@ impl RoundTrips {
             let before = ahead.partition_point(|(at, _)| *at <= sent_at).checked_sub(1)?;
             Some(ahead.get(before)?.1 - bits / 8.0 * waited_ns as f64 / 1e9)
         };
-        let waited = sent.filter_map(|it| Some((it.sent_at, it.above_ns.filter(|above_ns| *above_ns >= least_ns)?)));
+        let level_ns = self.level_ns(until);
+        let least_ns = least_ns.max(FULL_LEVELS * level_ns);
+        let waited_ns = |above_ns: u64| above_ns.checked_sub(level_ns).filter(|waited_ns| *waited_ns >= least_ns);
+        let waited = sent.filter_map(|it| Some((it.sent_at, waited_ns(it.above_ns?)?)));
         let mut bursts: Vec<f64> = waited.filter_map(of_packet).collect();
         let middle = bursts.len() / 2;
         (bursts.len() >= PACKETS_LEAST).then(|| *bursts.select_nth_unstable_by(middle, f64::total_cmp).1)

@@ -128,23 +128,58 @@ fn a_burst_is_what_was_sent_beyond_the_rate_before_packets_waited() {
     assert!(without < BURST_BYTES / 2.0, "{without}");
 }
 
+/// Round trips of 20 ms with up to this jitter and a queue that grows by so much from each to the next. One comes every 8 ms
+/// for 1.6 s, from second 0.5 on. The uplink is busy all the time, or in the first millisecond of each 8 only.
+fn jittery(jitter_ms: u64, grows_us: u64, is_busy: bool) -> RoundTrips {
+    let mut seen = RoundTrips::default();
+    let mut random = 1_u64;
+    for number in 0..200_u64 {
+        let now = Instant::from_ns((500 + 8 * number) * MS);
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let jitter_ns = (random >> 33) % 1_000 * jitter_ms * MS / 1_000;
+        let load = Load { sent_bytes: number * 3_000, room_at: now.add_ns(MS), waits: is_busy, chunk_bytes: 2_896 };
+        seen.handle_load(now, load);
+        let rtt_ns = 20 * MS + jitter_ns + number * grows_us * 1_000;
+        seen.handle_round_trip(now, 7, rtt_ns, RttKind::Handshake, 0);
+    }
+    seen
+}
+
 #[test]
 fn jitter_shows_while_the_uplink_is_never_idle_and_a_queue_that_grows_is_none() {
-    let level_ms = |jitter_ms: u64, grows_us: u64| {
-        let mut seen = RoundTrips::default();
-        let mut random = 1_u64;
-        for number in 0..200_u64 {
-            let now = Instant::from_ns((500 + 8 * number) * MS);
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let jitter_ns = (random >> 33) % 1_000 * jitter_ms * MS / 1_000;
-            let load = Load { sent_bytes: number * 3_000, room_at: now.add_ns(MS), waits: true, chunk_bytes: 2_896 };
-            seen.handle_load(now, load);
-            let rtt_ns = 20 * MS + jitter_ns + number * grows_us * 1_000;
-            seen.handle_round_trip(now, 7, rtt_ns, RttKind::Handshake, 0);
-        }
-        seen.level_ns(Instant::from_ns(2_200 * MS)) / MS
-    };
+    let level_ms = |jitter_ms, grows_us| jittery(jitter_ms, grows_us, true).level_ns(Instant::from_ns(2_200 * MS)) / MS;
     assert!((4..=16).contains(&level_ms(16, 0)), "half of it is above the shortest: {}", level_ms(16, 0));
     assert_eq!(level_ms(0, 500), 0);
     assert_eq!(level_ms(0, 0), 0);
+}
+
+#[test]
+fn a_link_was_full_if_the_uplink_was_busy_or_a_queue_is_longer_than_jitter() {
+    let (since, now) = (Instant::from_ns(1_500 * MS), Instant::from_ns((500 + 8 * 199) * MS));
+    assert!(jittery(16, 0, true).was_full(now, since));
+    assert!(!jittery(16, 0, false).was_full(now, since), "the uplink paused, and jitter is no queue");
+    assert!(jittery(16, 500, false).was_full(now, since), "a queue of 60 to 100 ms stands");
+}
+
+#[test]
+fn jitter_shows_no_burst() {
+    let seen = jittery(16, 0, true);
+    let (began, now) = (Instant::from_ns(1_500 * MS), Instant::from_ns((500 + 8 * 199) * MS));
+    // The link is taken to be slower than it is: some bytes seem to have been ahead of it.
+    assert!(seen.ahead_bytes(2e6, Instant::ORIGIN, now) > 100_000.0);
+    assert_eq!(seen.burst_bytes(2e6, Instant::ORIGIN, (began, now), 5 * MS), None);
+}
+
+#[test]
+fn round_trips_of_data_count_if_there_is_jitter_or_handshakes_are_few() {
+    let data_counts = |mut seen: RoundTrips, after_ms: u64| {
+        let now = Instant::from_ns((500 + 8 * 199 + after_ms) * MS);
+        let load = Load { sent_bytes: 600_000, room_at: now, waits: true, chunk_bytes: 2_896 };
+        seen.handle_load(now, load);
+        seen.handle_round_trip(now, 7, 30 * MS, RttKind::Data, 0);
+        seen.has_since(now)
+    };
+    assert!(!data_counts(jittery(0, 0, true), 10));
+    assert!(data_counts(jittery(16, 0, true), 10));
+    assert!(data_counts(jittery(0, 0, true), 300));
 }

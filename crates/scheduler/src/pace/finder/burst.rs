@@ -29,6 +29,8 @@ const WEIGHT_UNSAVED: f64 = 0.98;
 /// All of it is saved up but for this part, and for so many chunks that the pacer itself has at the link.
 const MISSES: f64 = 0.1;
 const MISSES_CHUNKS: u64 = 3;
+/// The part of a burst that is still believed after a sounding without a queue. Jitter can make one that is none.
+const UNSEEN: f64 = 0.85;
 
 impl Burst {
     /// The estimator has measured this rate, in bits per second, in a queue that has shown since then. The link had that rate
@@ -59,6 +61,11 @@ impl Burst {
         let was_saved = seen.ahead_bytes(known, self.since, began) < own_bytes + MISSES * self.bytes;
         let weight = if was_saved { WEIGHT } else { WEIGHT_UNSAVED };
         self.bytes = bytes.max(self.bytes + (1.0 - weight) * (bytes.max(0.0) - self.bytes));
+    }
+
+    /// A sounding that had not used up the burst saw no queue.
+    pub fn handle_unseen(&mut self) {
+        self.bytes *= UNSEEN;
     }
 
     /// The time in which a link of this rate carries what has to be sent beyond its rate, until a queue shows for sure.

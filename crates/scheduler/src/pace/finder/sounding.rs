@@ -139,6 +139,11 @@ impl Times {
         seen.queue_ns(now, self.began, true).is_some_and(|queue_ns| queue_ns > self.queue_ns as i64)
     }
 
+    /// The queue grows for twice its time at most.
+    fn grown_at_most(&self) -> Instant {
+        self.grown.add_ns(self.grown.ns_since(self.began))
+    }
+
     /// The same, if the queue has its length now.
     fn grown_at(self, now: Instant) -> Self {
         let (stands_ns, shrinks_ns) = (self.stood.ns_since(self.grown), self.gone.ns_since(self.stood));
@@ -200,6 +205,10 @@ impl Sounding {
                 Sounded::Rate(known)
             }
             State::Grows(times) if now < times.grown => Sounded::Rate(known * GROWS),
+            // Clients took less than they were granted: the burst is not used up yet.
+            State::Grows(times) if now < times.grown_at_most() && burst.explains(known, now, seen) => {
+                Sounded::Rate(known * GROWS)
+            }
             State::Grows(times) => {
                 let sent_bits = load.sent_bytes.saturating_sub(times.sent_bytes) as f64 * 8.0;
                 let least_bits = known * (1.0 + SHOWS * (GROWS - 1.0)) * now.ns_since(times.began) as f64 / 1e9;
@@ -207,7 +216,7 @@ impl Sounding {
                     // Clients took less than they were granted.
                     return self.break_off(now);
                 }
-                self.state = State::Stands(times);
+                self.state = State::Stands(times.grown_at(now));
                 Sounded::Rate(known)
             }
             State::Stands(times) if now < times.stood && load.waits => Sounded::Rate(known),
@@ -247,6 +256,7 @@ impl Sounding {
         let queue_ns = queue_ns - before_ns;
         if (queue_ns as f64) < SHOWS * times.queue_ns as f64 {
             if burst.explains(known, times.grown, seen) {
+                burst.handle_unseen();
                 return Sounded::Nothing;
             }
             return Sounded::Clear { of_usual: self.of_usual(now, seen) };

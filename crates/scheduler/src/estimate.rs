@@ -220,9 +220,7 @@ impl Estimator {
         self.resume(now, known);
         self.round_trips = seen;
         self.queue_since = Some(since);
-        if self.round_trips.was_full(now, since)
-            && let Some(slope) = self.slope(since, self.queue_limit_ns(now) / 4)
-        {
+        if let Some(slope) = self.slope_if_full(now, since) {
             self.estimate = slope.min(known);
         }
         let queue_ns = self.round_trips.excess_ns(now, since).unwrap_or(0);
@@ -331,9 +329,7 @@ impl Estimator {
                         self.round_trips.learn_paths(self.round.began);
                         self.estimate = self.settled;
                     // From the first sign of the queue to its end.
-                    } else if self.round_trips.was_full(now, self.congested_since)
-                        && let Some(slope) = self.slope(self.congested_since, self.queue_limit_ns(now) / 4)
-                    {
+                    } else if let Some(slope) = self.slope_if_full(now, self.congested_since) {
                         let same = SAME.contains(&(slope / self.settled));
                         if !same {
                             self.probe_after_ns = PROBE_EVERY_NS;
@@ -408,11 +404,17 @@ impl Estimator {
     /// The bottleneck's rate by the queue that shows now, if the queue is old enough.
     fn congested_slope(&self, now: Instant) -> Option<f64> {
         let since = self.queue_since.filter(|since| now.ns_since(*since) >= SLOPE_LEAST_NS)?;
-        self.slope(since, self.queue_limit_ns(now) / 4)
+        // In the search nothing better is known.
+        if self.phase == Phase::Search { self.slope(now, since) } else { self.slope_if_full(now, since) }
     }
 
-    fn slope(&self, since: Instant, queue_least_ns: u64) -> Option<f64> {
-        let slope = self.round_trips.slope(since, queue_least_ns)?;
+    /// The bottleneck's rate since then, if it was busy all the time.
+    fn slope_if_full(&self, now: Instant, since: Instant) -> Option<f64> {
+        self.slope(now, since).filter(|_| self.round_trips.was_full(now, since))
+    }
+
+    fn slope(&self, now: Instant, since: Instant) -> Option<f64> {
+        let slope = self.round_trips.slope(since, self.queue_limit_ns(now) / 4)?;
         (slope >= Rate::MIN.bits_per_second() as f64).then_some(slope)
     }
 }

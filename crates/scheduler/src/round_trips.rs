@@ -324,6 +324,18 @@ impl RoundTrips {
         level_ns
     }
 
+    /// So long a queue shows beside jitter. Where paths differ, the median of round trips is far from the quiet ones.
+    pub fn shows_ns(&self, now: Instant) -> u64 {
+        let level_ns = self.level_ns(now);
+        let recent = self.samples.iter().rev().filter_map(|it| Some(it.above_ns? as i64 - it.own_ns as i64));
+        let mut waited = Few::<PRESENT_MOST_FAR>::from_iter(recent);
+        if level_ns < JITTER_NS || waited.len < PRESENT_MOST {
+            return level_ns / 2;
+        }
+        let apart_ns = waited.nth(waited.len / 2) - waited.nth(waited.len / 4);
+        (level_ns / 2).max(apart_ns.cast_unsigned())
+    }
+
     /// The time over which the present queue is taken.
     pub fn window_ns(&self, now: Instant) -> u64 {
         let oldest_ns = self.samples.iter().rev().nth(PRESENT_LEAST - 1).map_or(u64::MAX, |it| now.ns_since(it.at));

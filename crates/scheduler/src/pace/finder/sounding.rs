@@ -122,7 +122,7 @@ impl Times {
     fn new(now: Instant, load: Load, known: Rate, part: f64, measures: bool, burst_ns: u64, seen: &RoundTrips) -> Self {
         let chunk_ns = seen.chunk_ns(known) as f64;
         let queue_ns = (part * (QUEUE_CHUNKS * chunk_ns).max(QUEUE_LEAST_NS as f64)) as u64;
-        let queue_ns = queue_ns.max(seen.level_ns(now) / 2);
+        let queue_ns = queue_ns.max(seen.shows_ns(now));
         let samples = if measures { STANDS_SAMPLES_MEASURES } else { STANDS_SAMPLES };
         let least_ns = if measures { STANDS_CHUNKS * chunk_ns as u64 } else { 0 };
         let stands_ns = (samples * seen.samples_ns(now)).min(STANDS_MOST_NS);
@@ -250,10 +250,11 @@ impl Sounding {
         let Some(queue_ns) = seen.queue_between(now, times.grown, times.stood, SAMPLES_LEAST) else {
             return Sounded::Nothing;
         };
-        // With jitter, something like a queue shows at all times.
+        // With jitter, something like a queue shows at all times, or like one that is too short. Without, a shorter one is that
+        // of a faster link, or of a burst.
         let before = Instant::from_ns(times.began.as_ns().saturating_sub(BEFORE_NS));
-        let before_ns = seen.queue_between(now, before, times.began, SAMPLES_LEAST).unwrap_or(0).max(0);
-        let queue_ns = queue_ns - before_ns;
+        let before_ns = seen.queue_between(now, before, times.began, SAMPLES_LEAST).unwrap_or(0);
+        let queue_ns = queue_ns - before_ns.max(-(seen.level_ns(now) as i64));
         if (queue_ns as f64) < SHOWS * times.queue_ns as f64 {
             if burst.explains(known, times.grown, seen) {
                 burst.handle_unseen();

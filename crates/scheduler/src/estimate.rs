@@ -153,8 +153,8 @@ impl Estimator {
         self.queue_ns(now).map(core::time::Duration::from_nanos)
     }
 
-    /// Takes a round trip measured just now. `path` is any number that is the same for the same client or
-    /// prefix of clients.
+    /// Takes a round trip measured just now. `path` is a number of the client. Those of its neighbours differ in the lowest 16
+    /// bits.
     pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, load: Load) {
         self.round_trips.handle_load(now, load);
         let idle_most_ns = if matches!(self.phase, Phase::Cruise) { IDLE_QUEUE_NS } else { 0 };

@@ -1,7 +1,7 @@
 //! Measurements by round trips: how much queue they met at the bottleneck beyond the pacer's own, and how many bytes
 //! were delivered by when.
 //!
-//! A round trip is compared with the shortest one of its path. The pacer's model knows how many bytes
+//! A round trip is compared with the shortest one of its client, or of the neighbours of that. The pacer's model knows how many bytes
 //! it has at the bottleneck at any time; that part of the round trip is subtracted. Round trips that met an idle
 //! uplink show what is left then: jitter, and what the shortest one had by luck. That is subtracted as well.
 
@@ -9,17 +9,15 @@ mod burst;
 mod leads;
 mod means;
 mod noise;
+mod paths;
 #[cfg(test)]
 mod tests;
 
-use alloc::{
-    collections::{BTreeMap, VecDeque},
-    vec::Vec,
-};
+use alloc::{collections::VecDeque, vec::Vec};
 use core::cell::Cell;
 
 pub use self::means::round_trip_of_means;
-use self::noise::Noise;
+use self::{noise::Noise, paths::Paths};
 use crate::{
     time::{Instant, MS},
     units::Rate,
@@ -56,7 +54,7 @@ pub(crate) struct RoundTrips {
     /// Excess of round trips that met an idle uplink, and when they came.
     idle: VecDeque<(Instant, i64)>,
     noise: Noise,
-    paths: BTreeMap<u64, PathBase>,
+    paths: Paths,
     /// When the last two handshakes were measured.
     handshake_last: Instant,
     handshake_before: Instant,
@@ -98,15 +96,6 @@ pub(crate) struct Slope {
     pub error: f64,
 }
 
-/// The shortest round trip of a path, in this window of time and the one before.
-#[derive(Clone, Copy, Debug)]
-struct PathBase {
-    window_began: Instant,
-    shortest_ns: u64,
-    shortest_before_ns: u64,
-    first_seen: Instant,
-}
-
 /// The carried rate counts as the sent rate if it differs by at most this part.
 const CARRIED_ALL: f64 = 0.07;
 /// Bytes come in chunks, so it takes some of them to show a rate.
@@ -125,10 +114,6 @@ const HANDSHAKES_ENOUGH_NS: u64 = 250 * MS;
 const JITTER_NS: u64 = MS;
 const KEEP_NS: u64 = 2_000 * MS;
 const KEEP_MOST: usize = 4096;
-const PATH_WINDOW_NS: u64 = 15_000 * MS;
-const PATHS_MOST: usize = 4096;
-/// A sample is compared with others of its path only when the path has been known for this long.
-const PATH_KNOWN_NS: u64 = 20 * MS;
 /// The level of an idle uplink is the median of so many round trips, none older than this.
 const IDLE_MOST: usize = 31;
 const IDLE_LEAST: usize = 3;
@@ -183,7 +168,7 @@ impl RoundTrips {
             }
         }
         let sent_at = Instant::from_ns(now.as_ns().saturating_sub(rtt_ns));
-        let above_ns = self.above_shortest(now, path, rtt_ns);
+        let above_ns = self.paths.above_shortest(now, path, rtt_ns);
         // Most were sent a moment ago, and the points of two seconds fill a processor's cache.
         let Some(before) = self.points.iter().rev().find(|it| it.at <= sent_at).copied() else { return };
         let delivered_bytes = before.sent_bytes as f64;
@@ -406,10 +391,7 @@ impl RoundTrips {
         let excess = |it: &Sample| Some((it.at, it.above_ns.filter(|_| it.sent_at >= since)?));
         let seen: Vec<(Instant, u64)> = self.samples.iter().filter_map(excess).collect();
         let shortest_ns = seen.iter().map(|&(_, above_ns)| above_ns).min().unwrap_or(0);
-        for base in self.paths.values_mut() {
-            base.shortest_ns = base.shortest_ns.saturating_add(shortest_ns);
-            base.shortest_before_ns = base.shortest_before_ns.saturating_add(shortest_ns);
-        }
+        self.paths.handle_longer(shortest_ns);
         self.level.take();
         let latest = seen.into_iter().rev().take(IDLE_MOST).rev();
         self.idle = latest.map(|(at, above_ns)| (at, (above_ns - shortest_ns) as i64)).collect();
@@ -438,29 +420,6 @@ impl RoundTrips {
         }
         // Those that met a busy uplink are longer; if they are not, the level is out of date.
         level_ns.min(excess.nth(excess.len / 2))
-    }
-
-    fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64) -> Option<u64> {
-        if self.paths.len() >= PATHS_MOST && !self.paths.contains_key(&path) {
-            self.paths.retain(|_, base| now.ns_since(base.window_began) < PATH_WINDOW_NS);
-            if self.paths.len() >= PATHS_MOST {
-                return None;
-            }
-        }
-        let base = self.paths.entry(path).or_insert(PathBase {
-            window_began: now,
-            shortest_ns: rtt_ns,
-            shortest_before_ns: u64::MAX,
-            first_seen: now,
-        });
-        if now.ns_since(base.window_began) >= PATH_WINDOW_NS {
-            base.shortest_before_ns = base.shortest_ns;
-            base.shortest_ns = rtt_ns;
-            base.window_began = now;
-        }
-        base.shortest_ns = base.shortest_ns.min(rtt_ns);
-        let shortest_ns = base.shortest_ns.min(base.shortest_before_ns);
-        (now.ns_since(base.first_seen) >= PATH_KNOWN_NS).then(|| rtt_ns - shortest_ns)
     }
 }
 

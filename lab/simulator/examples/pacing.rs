@@ -75,6 +75,7 @@ struct Condition {
     load: &'static str,
     seconds: u64,
     paths: Vec<ClientPath>,
+    are_neighbours: bool,
     requests_per_connection: u32,
     /// Bytes of a segment on the wire beside its payload, in truth. The server counts 66.
     overhead_bytes: u64,
@@ -116,6 +117,7 @@ fn plain(name: &'static str, mbit: f64, load: &'static str) -> Condition {
         load,
         seconds: if mbit > 60.0 { 20 } else { 60 },
         paths: Vec::new(),
+        are_neighbours: false,
         requests_per_connection: 1,
         overhead_bytes: 66,
         other: None,
@@ -214,6 +216,11 @@ fn auto_conditions() -> Vec<Condition> {
         late(kept(Condition {
             paths: jittery(),
             ..plain("50 Mbit/s, kept alive, RTT 10 to 150 ms, jitter 1 to 20 ms", 50.0, "0.8")
+        })),
+        late(kept(Condition {
+            paths: [10, 15, 20, 25, 40].map(far).to_vec(),
+            are_neighbours: true,
+            ..plain("50 Mbit/s, kept alive, neighbours with RTT 10 to 40 ms", 50.0, "0.8")
         })),
     ]
 }
@@ -338,6 +345,7 @@ impl Condition {
                     bottleneck: BottleneckAt::Router,
                     gso_segments: if truth > 50e6 { 4 } else { 1 },
                     paths: self.paths.clone(),
+                    are_neighbours: self.are_neighbours,
                     requests_per_connection: self.requests_per_connection,
                     ..defaults
                 },

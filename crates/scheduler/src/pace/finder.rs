@@ -145,8 +145,8 @@ impl Finder {
         }
     }
 
-    /// Takes a round trip measured just now. `path` is any number that is the same for the same client or prefix of
-    /// clients.
+    /// Takes a round trip measured just now. `path` is a number of the client. Those of its neighbours differ in the lowest 16
+    /// bits.
     pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, load: Load) {
         match &mut self.hold {
             None => self.estimator.handle_round_trip(now, path, rtt_ns, kind, load),

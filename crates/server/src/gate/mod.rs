@@ -393,11 +393,15 @@ impl<T: Transport> Gate<T> {
     }
 }
 
-/// Clients with the same prefix (/24, /48) are taken to be on the same path.
+/// The number of the path to a client. Those of neighbours, which have the same /24 or /48, differ in the lowest 16 bits. In
+/// IPv6 a client is a /64.
 fn path_number(address: IpAddr) -> u64 {
     match address {
-        IpAddr::V4(v4) => u64::from(u32::from(v4) >> 8),
-        IpAddr::V6(v6) => (u128::from(v6) >> 80) as u64 | 1 << 63,
+        IpAddr::V4(v4) => {
+            let [.., host] = v4.octets();
+            u64::from(u32::from(v4) >> 8) << 16 | u64::from(host)
+        }
+        IpAddr::V6(v6) => (u128::from(v6) >> 64) as u64,
     }
 }
 

@@ -468,3 +468,12 @@ async fn a_connection_that_rests_gives_back_the_buffer_that_only_it_is_read_into
     assert!(given_back_after(LONG).await >= 3);
     assert!(flow.is_resting());
 }
+
+#[test]
+fn neighbours_differ_in_the_lowest_16_bits_of_the_number_of_their_path() {
+    let number = |address: &str| super::path_number(address.parse().expect("an address"));
+    let neighbours = |a: &str, b: &str| number(a) != number(b) && number(a) >> 16 == number(b) >> 16;
+    assert!(neighbours("192.0.2.1", "192.0.2.254") && !neighbours("192.0.2.1", "192.0.3.1"));
+    assert!(neighbours("2001:db8:0:1::1", "2001:db8:0:2::1") && !neighbours("2001:db8:0:1::1", "2001:db8:1:1::1"));
+    assert_eq!(number("2001:db8:0:1::1"), number("2001:db8:0:1::2"), "a household");
+}

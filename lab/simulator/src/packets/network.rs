@@ -60,6 +60,9 @@ pub struct PacketSettings {
     /// The path to each group of clients; other groups use the first. If empty, all use
     /// [`ClientPath::DIRECT`].
     pub paths: Vec<ClientPath>,
+    /// Whether the groups of clients are neighbours: who measures round trips takes those of a client that is new to be as
+    /// those of the others.
+    pub are_neighbours: bool,
     /// Requests per connection, at least 1.
     pub requests_per_connection: u32,
     /// From a request's arrival to the first write of its answer, in nanoseconds.
@@ -98,6 +101,7 @@ impl PacketSettings {
             wire: WireModel::PER_CONNECTION,
             discipline,
             paths: Vec::new(),
+            are_neighbours: false,
             requests_per_connection: 1,
             answer_ns: 100_000,
             pace: None,
@@ -322,7 +326,8 @@ impl Packets {
         if let Some(gate) = &mut self.gate {
             let load = gate.load();
             if let Some(pace) = &mut gate.pace {
-                pace.handle_round_trip(now, u64::from(group), rtt_ns, kind, load);
+                let path = if self.settings.are_neighbours { u64::from(group) } else { u64::from(group) << 16 };
+                pace.handle_round_trip(now, path, rtt_ns, kind, load);
             }
         }
     }

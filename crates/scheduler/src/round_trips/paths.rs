@@ -1,0 +1,137 @@
+//! The shortest round trip of each client, and of its neighbours.
+
+use alloc::collections::BTreeMap;
+
+use crate::time::{Instant, MS};
+
+/// The shortest round trips of clients.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Paths {
+    clients: Shortest,
+    /// Of neighbours together.
+    neighbours: Shortest,
+}
+
+/// By number.
+#[derive(Clone, Debug, Default)]
+struct Shortest {
+    bases: BTreeMap<u64, Base>,
+    /// When old ones were last taken out.
+    pruned: Instant,
+}
+
+/// The shortest round trip, in this window of time and the one before.
+#[derive(Clone, Copy, Debug)]
+struct Base {
+    window_began: Instant,
+    shortest_ns: u64,
+    shortest_before_ns: u64,
+    first_seen: Instant,
+}
+
+/// Neighbours differ in so many of the lowest bits of their number.
+const NEIGHBOUR_BITS: u32 = 16;
+const WINDOW_NS: u64 = 15_000 * MS;
+/// So many are known at most. Old ones are taken out so often.
+const MOST: usize = 4096;
+const PRUNE_NS: u64 = 1_000 * MS;
+/// A round trip is compared with those of its neighbours when they have been known for this long, and with those of its own
+/// client when that has: one that came a moment ago may have met nothing but a queue.
+const NEIGHBOURS_KNOWN_NS: u64 = 20 * MS;
+const CLIENT_KNOWN_NS: u64 = 2_000 * MS;
+
+impl Paths {
+    /// The excess of a round trip over the shortest one of its client, or of its neighbours. `None` if neither is known.
+    pub fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64) -> Option<u64> {
+        let of_client = self.clients.above(now, path, rtt_ns, CLIENT_KNOWN_NS);
+        let of_neighbours = self.neighbours.above(now, path >> NEIGHBOUR_BITS, rtt_ns, NEIGHBOURS_KNOWN_NS);
+        of_client.or(of_neighbours)
+    }
+
+    /// All round trips have become longer by this.
+    pub fn handle_longer(&mut self, by_ns: u64) {
+        for base in self.clients.bases.values_mut().chain(self.neighbours.bases.values_mut()) {
+            base.shortest_ns = base.shortest_ns.saturating_add(by_ns);
+            base.shortest_before_ns = base.shortest_before_ns.saturating_add(by_ns);
+        }
+    }
+}
+
+impl Shortest {
+    fn above(&mut self, now: Instant, number: u64, rtt_ns: u64, known_ns: u64) -> Option<u64> {
+        if self.bases.len() >= MOST && !self.bases.contains_key(&number) {
+            if now.ns_since(self.pruned) < PRUNE_NS {
+                return None;
+            }
+            self.pruned = now;
+            self.bases.retain(|_, base| now.ns_since(base.window_began) < WINDOW_NS);
+            if self.bases.len() >= MOST {
+                return None;
+            }
+        }
+        let base = self.bases.entry(number).or_insert(Base {
+            window_began: now,
+            shortest_ns: rtt_ns,
+            shortest_before_ns: u64::MAX,
+            first_seen: now,
+        });
+        if now.ns_since(base.window_began) >= WINDOW_NS {
+            base.shortest_before_ns = base.shortest_ns;
+            base.shortest_ns = rtt_ns;
+            base.window_began = now;
+        }
+        base.shortest_ns = base.shortest_ns.min(rtt_ns);
+        let shortest_ns = base.shortest_ns.min(base.shortest_before_ns);
+        (now.ns_since(base.first_seen) >= known_ns).then(|| rtt_ns - shortest_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEIGHBOURHOOD: u64 = 5 << NEIGHBOUR_BITS;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_ns(ms * MS)
+    }
+
+    #[test]
+    fn a_client_is_compared_with_its_neighbours_until_it_is_known_itself() {
+        let mut paths = Paths::default();
+        let mut above_ms = |now_ms, host, rtt_ms: u64| {
+            let above_ns = paths.above_shortest(at(now_ms), NEIGHBOURHOOD + host, rtt_ms * MS);
+            above_ns.map(|above_ns| above_ns / MS)
+        };
+        assert_eq!(above_ms(0, 1, 10), None, "nobody is known");
+        assert_eq!(above_ms(100, 2, 40), Some(30), "a neighbour is");
+        assert_eq!(above_ms(1_000, 2, 41), Some(31));
+        assert_eq!(above_ms(2_200, 2, 45), Some(5), "so is the client");
+        assert_eq!(above_ms(2_200, 1, 12), Some(2));
+        assert_eq!(above_ms(2_200, 1 << NEIGHBOUR_BITS, 90), None, "others are no neighbours");
+    }
+
+    #[test]
+    fn the_shortest_is_forgotten_after_two_windows() {
+        let mut paths = Paths::default();
+        let window_ms = WINDOW_NS / MS;
+        paths.above_shortest(at(0), 7, 10 * MS);
+        assert_eq!(paths.above_shortest(at(window_ms), 7, 30 * MS), Some(20 * MS));
+        assert_eq!(paths.above_shortest(at(2 * window_ms), 7, 31 * MS), Some(MS));
+    }
+
+    #[test]
+    fn clients_that_are_too_many_are_unknown_until_others_are_old() {
+        let mut paths = Paths::default();
+        for client in 0..MOST as u64 {
+            paths.above_shortest(at(0), client << NEIGHBOUR_BITS, 10 * MS);
+        }
+        let late = 1_000_000 << NEIGHBOUR_BITS;
+        paths.above_shortest(at(2_000), late, 10 * MS);
+        assert_eq!(paths.above_shortest(at(2_100), late, 10 * MS), None);
+        assert_eq!(paths.above_shortest(at(2_100), 0, 13 * MS), Some(3 * MS), "those that are known stay so");
+        let later_ms = WINDOW_NS / MS + 2_500;
+        paths.above_shortest(at(later_ms), late, 10 * MS);
+        assert_eq!(paths.above_shortest(at(later_ms + 100), late, 14 * MS), Some(4 * MS));
+    }
+}

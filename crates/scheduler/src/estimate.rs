@@ -8,8 +8,8 @@
 //! the slope is only the sending rate. Then the rate can only be found by sending slightly more than the
 //! estimate for a moment, until a queue shows.
 //!
-//! A queue shows as a round trip longer than the shortest one seen on the same path (a prefix of client addresses),
-//! and than is usual there without a queue.
+//! A queue shows as a round trip longer than the shortest one of the same client or its neighbours, and than is usual
+//! there without a queue.
 //!
 //! The four phases follow BBR (Cardwell et al., "BBR: congestion-based congestion control", 2016), but for
 //! the whole uplink and not for one connection:

@@ -1,8 +1,8 @@
 //! Measurements by round trips: how much queue they met at the bottleneck beyond the pacer's own, and how many bytes
 //! were delivered by when.
 //!
-//! A round trip is compared with the shortest one of its client, or of the neighbours of that. The pacer's model knows how many bytes
-//! it has at the bottleneck at any time; that part of the round trip is subtracted. Round trips that met an idle
+//! A round trip is compared with the shortest one of its client, or of the client's neighbours. The pacer's model knows how
+//! many bytes it has at the bottleneck at any time; that part of the round trip is subtracted. Round trips that met an idle
 //! uplink show what is left then: jitter, and what the shortest one had by luck. That is subtracted as well.
 
 mod burst;
@@ -287,8 +287,8 @@ impl RoundTrips {
         self.points.back().filter(|last| last.is_busy(now, MS)).map_or(0, |last| now.ns_since(last.busy_since))
     }
 
-    /// Whether the link was busy all the time since then: the uplink was, or half of the packets met a queue that is far
-    /// longer than jitter.
+    /// Whether the link was busy all the time since then: the uplink was, or half of the round trips have a queue that is
+    /// far longer than jitter.
     pub fn was_full(&self, now: Instant, since: Instant) -> bool {
         if self.busy_ns(now) >= now.ns_since(since) {
             return true;
@@ -309,7 +309,8 @@ impl RoundTrips {
         level_ns
     }
 
-    /// So long a queue shows beside jitter. Where paths differ, the median of round trips is far from the quiet ones.
+    /// The length at which a queue shows beside jitter. Where paths differ, the median of round trips is far from the quiet
+    /// ones.
     pub fn shows_ns(&self, now: Instant) -> u64 {
         let level_ns = self.level_ns(now);
         let recent = self.samples.iter().rev().filter_map(|it| Some(it.above_ns? as i64 - it.own_ns as i64));
@@ -398,6 +399,7 @@ impl RoundTrips {
         self.samples.clear();
     }
 
+    /// See [`RoundTrips::level_ns`].
     fn work_out_level(&self, now: Instant) -> i64 {
         let recent = self.idle.iter().filter(|(at, _)| now.ns_since(*at) <= IDLE_KEEP_NS);
         let mut excess = Few::<IDLE_MOST>::from_iter(recent.map(|&(_, excess_ns)| excess_ns));

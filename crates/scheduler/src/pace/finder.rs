@@ -6,7 +6,7 @@
 //! keeps the rate below that of the link, so no queue stands, and nothing is learned of what the link could carry
 //! beyond that. So at times a short queue is made on purpose, a [sounding]. It measures the rate of the link to a
 //! percent or better, and the measurements are averaged, each with the weight that its error gives it. In between, what
-//! handshakes meet of the pacer's own queue shows whether the link has become much faster.
+//! round trips meet of the pacer's own queue shows whether the link has become much faster.
 //!
 //! Many links let a [burst] pass before their own rate holds. Until it is used up, such a link looks like a faster one.
 //!
@@ -95,7 +95,7 @@ const STRANGE_MOST: u32 = 2;
 const CLEAR_RAISES: f64 = 0.03;
 const CLEAR_RAISES_ERRORS: f64 = 1.5;
 const CLEAR_MOST: u32 = 3;
-/// One is believed where handshakes meet less than this part of what they usually meet of the pacer's own queue.
+/// One is believed where round trips meet less than this part of what they usually meet of the pacer's own queue.
 const FAR_FASTER: f64 = 0.4;
 
 impl Finder {

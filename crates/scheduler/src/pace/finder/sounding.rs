@@ -4,7 +4,7 @@
 //! the time, so what passes it is its rate. A queue that does not show has been passed by a faster link.
 //! If the link lets a burst pass first, that is used up before the queue grows.
 //!
-//! Each response of that time waits in the queue, so soundings are rare. Handshakes show a link that has become much faster
+//! Each response of that time waits in the queue, so soundings are rare. Round trips show a link that has become much faster
 //! without one: they meet less of the queue that the grants themselves make.
 
 use core::ops::Range;
@@ -24,7 +24,7 @@ pub(super) struct Sounding {
     /// From then on the next one measures. Until then a queue is only felt for.
     measures_from: Instant,
     measures_every_ns: u64,
-    /// The part of the pacer's own queue that handshakes usually meet: before soundings that showed the link to be no faster
+    /// The part of the pacer's own queue that round trips usually meet: before soundings that showed the link to be no faster
     /// than known.
     usual_part: Option<f64>,
 }
@@ -51,7 +51,7 @@ struct Times {
     gone: Instant,
     queue_ns: u64,
     measures: bool,
-    /// The part of the pacer's own queue that handshakes met before.
+    /// The part of the pacer's own queue that round trips met before.
     own_part: Option<f64>,
 }
 
@@ -79,7 +79,7 @@ const AGAIN_NS: u64 = 400 * MS;
 const MEASURES_EVERY_NS: u64 = 8_000 * MS;
 const MEASURES_EVERY_MOST_NS: u64 = 30_000 * MS;
 const SAME: f64 = 0.01;
-/// No sounding feels for a queue while handshakes meet the usual part of the pacer's own, within these factors. That is
+/// No sounding feels for a queue while round trips meet the usual part of the pacer's own, within these factors. That is
 /// checked so often.
 const AS_USUAL: Range<f64> = 0.5..4.0;
 const LOOK_NS: u64 = 100 * MS;
@@ -106,7 +106,7 @@ const STANDS_LEAST_NS: u64 = 25 * MS;
 const STANDS_MOST_NS: u64 = 250 * MS;
 const STANDS_CHUNKS: u64 = 27;
 const STANDS_CHUNKS_MOST_NS: u64 = 600 * MS;
-/// Soundings take at most one in so many parts of the time where handshakes tell nothing. The other bounds are for those
+/// Soundings take at most one in so many parts of the time where round trips do not tell. The other bounds are for those
 /// that measure, and for those while the rate is known roughly.
 const SELDOM: u64 = 20;
 const SELDOM_MEASURES: u64 = 150;
@@ -166,7 +166,7 @@ impl Sounding {
         matches!(self.state, State::Grows(_) | State::Stands(_) | State::Shrinks(_))
     }
 
-    /// The part of the pacer's own queue that handshakes of the last second met, over the usual part. `None` if it cannot be
+    /// The part of the pacer's own queue that round trips of the last second met, over the usual part. `None` if it cannot be
     /// told.
     fn of_usual(&self, now: Instant, seen: &RoundTrips) -> Option<f64> {
         let usual = self.usual_part.filter(|usual| *usual >= USUAL_LEAST)?;
@@ -270,7 +270,7 @@ impl Sounding {
         let next_ns = if is_rough {
             EVERY_ROUGH_NS.max(SELDOM_ROUGH * lasted_ns)
         } else if self.of_usual(now, seen).is_some() {
-            // Handshakes decide when the next one is made.
+            // Round trips decide when the next one is made.
             AGAIN_NS
         } else {
             EVERY_NS.max(SELDOM * lasted_ns)

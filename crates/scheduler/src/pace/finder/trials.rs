@@ -5,7 +5,7 @@
 //! makes it. On a slow link such a queue takes longer than TCP waits before it probes for a lost packet, and each probe
 //! makes the queue longer.
 //!
-//! Between trials a longer lead shows that the link has become faster. Without handshakes no lead is seen, and the
+//! Between trials a longer lead shows that the link has become faster. Where few round trips come, no lead is seen, and the
 //! [`Correction`] has to let a short queue stand, and to steer by that.
 
 use core::ops::Range;

@@ -365,19 +365,12 @@ impl RoundTrips {
         if points.len() < 5 || is_short || !is_busy && hole > hole_most {
             return None;
         }
-        let n = points.len() as f64;
-        let (mean_t, mean_d) = points.iter().fold((0.0, 0.0), |(t, d), point| (t + point.0 / n, d + point.1 / n));
-        let (mut covariance, mut variance, mut of_bytes) = (0.0, 0.0, 0.0);
-        for (t, d) in &points {
-            covariance += (t - mean_t) * (d - mean_d);
-            variance += (t - mean_t) * (t - mean_t);
-            of_bytes += (d - mean_d) * (d - mean_d);
-        }
+        let Moments { of_x: of_time, of_both, of_y: of_bytes, .. } = Moments::new(&points);
         // Travel times vary, and bytes come in chunks: so neither of the two is exact, and the slope is the mean of both ways.
-        let bits = libm::sqrt(of_bytes / variance);
-        let left = (variance * of_bytes / (covariance * covariance) - 1.0).max(0.0);
-        let error = bits * libm::sqrt(left / (n - 2.0));
-        (bits.is_finite() && error.is_finite() && covariance > 0.0).then_some(Slope { bits, error })
+        let bits = libm::sqrt(of_bytes / of_time);
+        let left = (of_time * of_bytes / (of_both * of_both) - 1.0).max(0.0);
+        let error = bits * libm::sqrt(left / (points.len() as f64 - 2.0));
+        (bits.is_finite() && error.is_finite() && of_both > 0.0).then_some(Slope { bits, error })
     }
 
     /// Whether the link has carried all that was sent since then, and no more: so what shows is no queue of it.
@@ -422,6 +415,29 @@ impl RoundTrips {
         }
         // Those that met a busy uplink are longer; if they are not, the level is out of date.
         level_ns.min(excess.nth(excess.len / 2))
+    }
+}
+
+/// The means of points, and the sums of the squares and products of the distances from them.
+struct Moments {
+    mean_x: f64,
+    mean_y: f64,
+    of_x: f64,
+    of_both: f64,
+    of_y: f64,
+}
+
+impl Moments {
+    fn new(points: &[(f64, f64)]) -> Self {
+        let n = points.len() as f64;
+        let (mean_x, mean_y) = points.iter().fold((0.0, 0.0), |(x, y), point| (x + point.0 / n, y + point.1 / n));
+        let (mut of_x, mut of_both, mut of_y) = (0.0, 0.0, 0.0);
+        for (x, y) in points {
+            of_x += (x - mean_x) * (x - mean_x);
+            of_both += (x - mean_x) * (y - mean_y);
+            of_y += (y - mean_y) * (y - mean_y);
+        }
+        Self { mean_x, mean_y, of_x, of_both, of_y }
     }
 }
 

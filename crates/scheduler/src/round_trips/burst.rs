@@ -32,9 +32,9 @@ impl RoundTrips {
         self.ahead(bits, since).iter().rev().find(|(at, _)| *at <= until).map_or(0.0, |&(_, bytes)| bytes)
     }
 
-    /// The burst that a link of this rate has let pass before packets began to wait for so long, and longer than with jitter
-    /// alone, that were sent between the two times of `queue`. `None` if too few of them did. Right if the link had this rate from `since` on, and had saved up all
-    /// of the burst within the history.
+    /// The burst that a link of this rate has let pass before packets began to wait for so long, and longer than with
+    /// jitter alone. Those count that were sent between the two times of `queue`; `None` if too few of them waited. Right
+    /// if the link had this rate from `since` on, and had saved up all of the burst within the history.
     pub fn burst_bytes(&self, bits: f64, since: Instant, queue: (Instant, Instant), least_ns: u64) -> Option<f64> {
         let ahead = self.ahead(bits, since);
         let (from, until) = queue;

@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use super::{KEEP_NS, RoundTrips, Sample, Slope};
+use super::{KEEP_NS, Moments, RoundTrips, Sample, Slope};
 use crate::time::{Instant, MS};
 
 /// The lead of the link over the pacer's model, when a packet was sent.
@@ -51,14 +51,7 @@ impl RoundTrips {
         let known = self.leads(now, since).filter(|it| !it.is_bound).take(FALLS_MOST);
         let points: Vec<(f64, f64)> = known.map(|it| (it.sent_at.ns_since(since) as f64, it.ns as f64)).collect();
         let (last, first) = (points.first()?.0, points.last()?.0);
-        let count = points.len() as f64;
-        let (mean_t, mean_ns) = points.iter().fold((0.0, 0.0), |(t, ns), it| (t + it.0 / count, ns + it.1 / count));
-        let (mut of_t, mut of_both, mut of_ns) = (0.0, 0.0, 0.0);
-        for (t, ns) in &points {
-            of_t += (t - mean_t) * (t - mean_t);
-            of_both += (t - mean_t) * (ns - mean_ns);
-            of_ns += (ns - mean_ns) * (ns - mean_ns);
-        }
+        let Moments { mean_x: mean_t, mean_y: mean_ns, of_x: of_t, of_both, of_y: of_ns } = Moments::new(&points);
         let falls = -of_both / of_t;
         let is_steady = of_ns - falls * falls * of_t <= FALLS_NOISE * of_ns;
         let is_fall = points.len() >= FALLS_LEAST && is_steady && falls * (last - first) >= least_ns as f64;

@@ -7,8 +7,8 @@
 /// The part of the mean that stays, with each acknowledgement.
 const STAYS: f64 = 0.875;
 
-/// The round trip, in nanoseconds, that so many acknowledgements have measured, which changed TCP's mean from `before_ns` to
-/// `mean_ns`. If their round trips differ, it is a mean in which the last one counts most. `None` without an
+/// The round trip, in nanoseconds, that so many acknowledgements have measured. They changed TCP's mean from `before_ns`
+/// to `mean_ns`. If their round trips differ, it is a mean in which the last one counts most. `None` without an
 /// acknowledgement, and if it is not above zero: then the acknowledgements were not those between the two values.
 pub fn round_trip_of_means(before_ns: u64, mean_ns: u64, acks: u32) -> Option<u64> {
     let stays = libm::pow(STAYS, f64::from(acks));

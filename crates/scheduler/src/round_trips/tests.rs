@@ -128,8 +128,8 @@ fn a_burst_is_what_was_sent_beyond_the_rate_before_packets_waited() {
     assert!(without < BURST_BYTES / 2.0, "{without}");
 }
 
-/// Round trips of 20 ms with up to this jitter and a queue that grows by so much from each to the next. One comes every 8 ms
-/// for 1.6 s, from second 0.5 on. The uplink is busy all the time, or in the first millisecond of each 8 only.
+/// Round trips of 20 ms with up to this jitter, and a queue that grows by so much from each to the next. One comes every
+/// 8 ms for 1.6 s, from second 0.5 on. The uplink is busy all the time, or in the first millisecond of each 8 only.
 fn jittery(jitter_ms: u64, grows_us: u64, is_busy: bool) -> RoundTrips {
     let mut seen = RoundTrips::default();
     let mut random = 1_u64;

@@ -393,8 +393,8 @@ impl<T: Transport> Gate<T> {
     }
 }
 
-/// The number of the path to a client. Those of neighbours, which have the same /24 or /48, differ in the lowest 16 bits. In
-/// IPv6 a client is a /64.
+/// The number of the path to a client. Neighbours have the same /24 or /48. Their numbers differ in the lowest 16 bits.
+/// In IPv6 a client is a /64.
 fn path_number(address: IpAddr) -> u64 {
     match address {
         IpAddr::V4(v4) => {

@@ -4,8 +4,8 @@
 //! the time, so what passes it is its rate. A queue that does not show has been passed by a faster link.
 //! If the link lets a burst pass first, that is used up before the queue grows.
 //!
-//! Each response of that time waits in the queue, so soundings are rare. Round trips show a link that has become much faster
-//! without one: they meet less of the queue that the grants themselves make.
+//! Each response of that time waits in the queue, so soundings are rare. Round trips show a link that has become much
+//! faster without one: they meet less of the queue that the grants themselves make.
 
 use core::ops::Range;
 

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 #[cfg(target_os = "linux")]
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use tempfile::TempDir;
@@ -170,7 +170,7 @@ impl Serpent {
 
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        signal_child(&self.child, signal);
     }
 
     /// Sets whether the server may open further files, by its limit on descriptors.
@@ -242,6 +242,17 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
         }
     });
     receiver
+}
+
+/// Sends a signal to a child. After [`Signal::STOP`] it waits until the child stands still: on a busy machine a thread of it
+/// may run for some time after the call, and let in a request that goes on when the child does.
+pub fn signal_child(child: &Child, signal: Signal) {
+    let pid = Pid::from_child(child);
+    kill_process(pid, signal).unwrap();
+    if signal == Signal::STOP {
+        let stopped = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap();
+        assert!(stopped.is_some_and(|(_, status)| status.stopped()), "it has ended");
+    }
 }
 
 /// Runs the binary to its end.

@@ -10,9 +10,7 @@ use std::{
     time::Instant,
 };
 
-use rustix::process::{Pid, kill_process};
-
-use super::*;
+use super::{super::support::signal_child, *};
 
 /// The slots of the site.
 pub(super) const WINDOW: u32 = 6;
@@ -122,7 +120,7 @@ impl Store {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(self.process.as_ref().unwrap()), signal).unwrap();
+        signal_child(self.process.as_ref().unwrap(), signal);
     }
 
     pub fn socket(&self) -> PathBuf {

@@ -404,17 +404,18 @@ impl Estimator {
     /// The bottleneck's rate by the queue that shows now, if the queue is old enough.
     fn congested_slope(&self, now: Instant) -> Option<f64> {
         let since = self.queue_since.filter(|since| now.ns_since(*since) >= SLOPE_LEAST_NS)?;
-        // In the search nothing better is known.
-        if self.phase == Phase::Search { self.slope(now, since) } else { self.slope_if_full(now, since) }
+        self.slope_if_full(now, since)
     }
 
-    /// The bottleneck's rate since then, if it was busy all the time.
+    /// The bottleneck's rate since then, if it was busy all the time, or else while packets waited for the longest.
     fn slope_if_full(&self, now: Instant, since: Instant) -> Option<f64> {
-        self.slope(now, since).filter(|_| self.round_trips.was_full(now, since))
-    }
-
-    fn slope(&self, now: Instant, since: Instant) -> Option<f64> {
-        let slope = self.round_trips.slope(since, self.queue_limit_ns(now) / 4)?;
+        let seen = &self.round_trips;
+        let was_used = seen.busy_ns(now) >= now.ns_since(since);
+        let slope = match seen.longest_queue(now, since).filter(|_| !was_used) {
+            Some((from, until)) => seen.slope_between(from, until)?.bits,
+            None if seen.was_full(now, since) => seen.slope(since, self.queue_limit_ns(now) / 4)?,
+            None => return None,
+        };
         (slope >= Rate::MIN.bits_per_second() as f64).then_some(slope)
     }
 }

@@ -30,6 +30,8 @@ pub enum RttKind {
     Handshake,
     /// By acknowledgements of data, which clients may delay: less exact than a handshake.
     Data,
+    /// By acknowledgements that came with the client's next request: the client's pause before it may be a part of them.
+    LateData,
 }
 
 /// The state of the pacer.
@@ -55,9 +57,8 @@ pub(crate) struct RoundTrips {
     idle: VecDeque<(Instant, i64)>,
     noise: Noise,
     paths: Paths,
-    /// When the last two handshakes were measured.
-    handshake_last: Instant,
-    handshake_before: Instant,
+    /// When the last ones of each kind were measured, the newest first.
+    latest: [[Instant; ENOUGH]; 3],
     /// Payload of one grant.
     chunk_bytes: u64,
     /// The level of an idle uplink, and when it was worked out: a turn of the pacer asks several times. `None` since the last
@@ -109,8 +110,10 @@ const POINT_NS: u64 = MS / 4;
 const IDLE_NS: u64 = 3 * MS;
 /// A queue takes a while to form: round trips of the first moments of a busy period say that there is none.
 const BUSY_NS: u64 = 25 * MS;
-/// Round trips of data are ignored while two handshakes came within this time, and there is less jitter than this.
-const HANDSHAKES_ENOUGH_NS: u64 = 250 * MS;
+/// Round trips are ignored while so many of a better kind came within this time, and there is less jitter than this. Late
+/// ones are ignored while so many came within the time of the history.
+const ENOUGH: usize = 5;
+const ENOUGH_NS: u64 = 250 * MS;
 const JITTER_NS: u64 = MS;
 const KEEP_NS: u64 = 2_000 * MS;
 const KEEP_MOST: usize = 4096;
@@ -120,6 +123,7 @@ const IDLE_LEAST: usize = 3;
 const IDLE_KEEP_NS: u64 = 60_000 * MS;
 /// A queue that is so many times as long as jitter is one of a full link.
 const FULL_LEVELS: u64 = 2;
+const FULL_LEAST_NS: u64 = 3 * MS;
 /// The present queue is the median of at most so many round trips, of the shorter time if there are enough in it.
 const PRESENT_MOST: usize = 12;
 const PRESENT_LEAST: usize = 5;
@@ -158,14 +162,13 @@ impl RoundTrips {
     /// Takes a round trip that was measured just now; [`RoundTrips::handle_load`] comes first. With a longer excess than
     /// `idle_most_ns`, and than usual, it did not meet an idle uplink, whatever the pacer's model says.
     pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, idle_most_ns: u64) {
-        match kind {
-            RttKind::Handshake => self.handshake_before = core::mem::replace(&mut self.handshake_last, now),
-            RttKind::Data => {
-                let are_enough = now.ns_since(self.handshake_before) < HANDSHAKES_ENOUGH_NS;
-                if are_enough && self.level_ns(now) < JITTER_NS {
-                    return;
-                }
-            }
+        let latest = &mut self.latest[kind as usize];
+        latest.rotate_right(1);
+        latest[0] = now;
+        let within_ns = if kind == RttKind::LateData { KEEP_NS } else { ENOUGH_NS };
+        let are_enough = |latest: &[Instant; ENOUGH]| now.ns_since(latest[ENOUGH - 1]) < within_ns;
+        if self.latest[..kind as usize].iter().any(are_enough) && self.level_ns(now) < JITTER_NS {
+            return;
         }
         let sent_at = Instant::from_ns(now.as_ns().saturating_sub(rtt_ns));
         let above_ns = self.paths.above_shortest(now, path, rtt_ns);
@@ -293,10 +296,35 @@ impl RoundTrips {
         if self.busy_ns(now) >= now.ns_since(since) {
             return true;
         }
-        let long_ns = FULL_LEVELS * self.level_ns(now);
+        let long_ns = (FULL_LEVELS * self.level_ns(now)).max(FULL_LEAST_NS);
         let recent = self.samples.iter().rev().take_while(|it| it.at >= since).filter_map(|it| it.above_ns);
         let (all, long) = recent.fold((0, 0), |(all, long), above_ns| (all + 1, long + u32::from(above_ns > long_ns)));
         2 * long >= all
+    }
+
+    /// The longest time since then in which packets waited without a pause, from the first of them to the last: each was sent
+    /// before an earlier one had passed the link. With jitter this tells nothing, for it looks like waiting.
+    pub fn longest_queue(&self, now: Instant, since: Instant) -> Option<(Instant, Instant)> {
+        let level_ns = self.level_ns(now);
+        if level_ns >= JITTER_NS {
+            return None;
+        }
+        let waited = |it: &Sample| Some((it.sent_at, it.sent_at.add_ns(it.above_ns?.checked_sub(level_ns)?)));
+        let recent = self.samples.iter().filter(|it| it.at >= since);
+        let mut waits: Vec<(Instant, Instant)> = recent.filter_map(waited).collect();
+        waits.sort_unstable();
+        let (mut from, mut busy_until) = *waits.first()?;
+        let mut longest = (from, from);
+        for (sent_at, passed_at) in waits {
+            if sent_at > busy_until {
+                from = sent_at;
+            }
+            busy_until = busy_until.max(passed_at);
+            if sent_at.ns_since(from) > longest.1.ns_since(longest.0) {
+                longest = (from, sent_at);
+            }
+        }
+        Some(longest)
     }
 
     /// How far round trips that met an idle uplink are above the shortest: by jitter, and by what that one had by luck.

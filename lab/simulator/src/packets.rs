@@ -69,13 +69,14 @@ impl Model for Packets {
         connection.expected.push_back(Expected { ticket, begin, end, first_byte_ns: None });
         connection.asks = Some(payload_bytes);
         let established = connection.handshake.established;
+        let ack = connection.receiver.handle_request(now_ns);
         let at = ticket.0 as usize;
         if self.asked.len() <= at {
             self.asked.resize(at + 1, None);
         }
         self.asked[at] = Some(id);
         if established {
-            self.send_up(id, Event::Request(id));
+            self.send_up(id, Event::Request(id, ack));
         }
     }
 
@@ -123,7 +124,7 @@ impl Packets {
             Event::Other => self.take_other(),
             Event::Syn(id) => self.answer_syn(id),
             Event::SynTimeout(id) => self.ask_again(id),
-            Event::Request(id) => self.take_request(id),
+            Event::Request(id, ack) => self.take_request(id, ack),
             Event::Answer(id) => self.answer(id),
             Event::Arrived(id, cargo) => self.arrive(id, cargo),
             Event::Acked(id, ack) => self.take_ack(id, ack),
@@ -197,7 +198,7 @@ impl Packets {
         match cargo {
             Cargo::SynAck => {
                 if !std::mem::replace(&mut connection.handshake.established, true) {
-                    self.send_up(id, Event::Request(id));
+                    self.send_up(id, Event::Request(id, None));
                 }
             }
             Cargo::Data { seq, payload_bytes, pushed } => {

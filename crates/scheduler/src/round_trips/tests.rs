@@ -183,3 +183,34 @@ fn round_trips_of_data_count_if_there_is_jitter_or_handshakes_are_few() {
     assert!(data_counts(jittery(16, 0, true), 10));
     assert!(data_counts(jittery(0, 0, true), 300));
 }
+
+#[test]
+fn late_round_trips_of_data_count_only_where_few_others_came_for_long() {
+    let late_counts = |after_ms: u64| {
+        let mut seen = jittery(0, 0, true);
+        let now = Instant::from_ns((500 + 8 * 199 + after_ms) * MS);
+        seen.handle_load(now, Load { sent_bytes: 600_000, room_at: now, waits: true, chunk_bytes: 2_896 });
+        seen.handle_round_trip(now, 7, 30 * MS, RttKind::LateData, 0);
+        seen.has_since(now)
+    };
+    assert!(!late_counts(300));
+    assert!(late_counts(2_100));
+}
+
+#[test]
+fn the_longest_queue_ends_where_the_link_was_idle() {
+    let mut seen = RoundTrips::default();
+    let at = |ms: u64| Instant::from_ns(1_000_000_000 + ms * MS);
+    // Packets every 5 ms. Those sent from 50 to 100 ms and from 200 to 350 ms wait for 10 ms, all others for nothing.
+    for sent_ms in (0..500).step_by(5) {
+        let waited_ms = if (50..=100).contains(&sent_ms) || (200..=350).contains(&sent_ms) { 10 } else { 0 };
+        let load = Load { sent_bytes: sent_ms * 1_000, room_at: at(sent_ms), waits: false, chunk_bytes: 2_896 };
+        seen.handle_load(at(sent_ms), load);
+        seen.handle_round_trip(at(sent_ms + 1 + waited_ms), 7, (1 + waited_ms) * MS, RttKind::Data, 0);
+    }
+    // The one that is sent next finds what is left of it.
+    assert_eq!(seen.longest_queue(at(500), at(0)), Some((at(200), at(360))));
+    assert_eq!(seen.longest_queue(at(500), at(400)), Some((at(400), at(400))), "none");
+    let (from, now) = (Instant::from_ns(1_500 * MS), Instant::from_ns((500 + 8 * 199) * MS));
+    assert_eq!(jittery(16, 0, true).longest_queue(now, from), None, "jitter");
+}

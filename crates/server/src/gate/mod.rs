@@ -163,7 +163,7 @@ impl<T: Transport> Gate<T> {
             rest: Rest::default(),
             may_be_empty: true,
         };
-        gate.measure_round_trip();
+        gate.measure_round_trip(false);
         gate
     }
 
@@ -353,7 +353,7 @@ impl<T: Transport> Gate<T> {
         }
         if revisits {
             self.unmeasured_bytes = 0;
-            self.measure_round_trip();
+            self.measure_round_trip(false);
             if let Some(job) = best
                 && self.driver.needs_path()
                 && let Some(path) = self.flow.peer().measure().and_then(|measured| measured.path)
@@ -374,7 +374,8 @@ impl<T: Transport> Gate<T> {
     }
 
     /// Tells those who find or correct the rate about a round trip, if one was measured just now.
-    fn measure_round_trip(&mut self) {
+    /// `has_read`: the client has just sent something.
+    fn measure_round_trip(&mut self, has_read: bool) {
         if self.flow.is_local() || self.flow.enforcement() != Enforcement::Paced {
             return;
         }
@@ -385,8 +386,8 @@ impl<T: Transport> Gate<T> {
             // Only the round trip of the handshake was measured yet.
             None => self.driver.handle_round_trip(self.path, path.rtt_ns, RttKind::Handshake),
             Some(before) => {
-                if let Some(rtt_ns) = look.round_trip_ns(&before, &measured) {
-                    self.driver.handle_round_trip(self.path, rtt_ns, RttKind::Data);
+                if let Some((rtt_ns, kind)) = look.round_trip(&before, &measured, has_read) {
+                    self.driver.handle_round_trip(self.path, rtt_ns, kind);
                 }
             }
         }
@@ -425,7 +426,7 @@ impl<T: Transport> Gate<T> {
                 if self.unmeasured_bytes > 0 {
                     // Since the last measurement there was something to acknowledge.
                     self.unmeasured_bytes = 0;
-                    self.measure_round_trip();
+                    self.measure_round_trip(true);
                 }
                 Poll::Ready(Ok(()))
             }

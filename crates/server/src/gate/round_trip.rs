@@ -1,6 +1,6 @@
 //! Round trips of data on a connection that is in use: from two looks at what TCP tells of it.
 
-use scheduler::estimate::round_trip_of_means;
+use scheduler::estimate::{RttKind, round_trip_of_means};
 
 use super::transport::Measurements;
 
@@ -26,15 +26,19 @@ impl Look {
     }
 
     /// The round trip that was measured between the look `before` and this one, in nanoseconds. `None` if none was
-    /// measured just now.
-    pub fn round_trip_ns(&self, before: &Self, measured: &Measurements) -> Option<u64> {
+    /// measured just now. `has_read`: the client has just sent something.
+    pub fn round_trip(&self, before: &Self, measured: &Measurements, has_read: bool) -> Option<(u64, RttKind)> {
         let mean_ms = u32::try_from(self.mean_ns / NS_PER_MS).unwrap_or(u32::MAX);
         let is_fresh = measured.last_ack_ms <= FRESH_MS && measured.last_sent_ms <= mean_ms.saturating_add(FRESH_MS);
-        // A client that sends data acknowledges with it, but rarely anything new.
-        let segments = self.acked_segments.wrapping_sub(before.acked_segments);
-        let acks = self.bare_acks.wrapping_sub(before.bare_acks).max(1).min(segments);
         let is_acked = self.acked_bytes > before.acked_bytes;
-        if is_fresh && is_acked { round_trip_of_means(before.mean_ns, self.mean_ns, acks) } else { None }
+        let segments = self.acked_segments.wrapping_sub(before.acked_segments);
+        let bare_acks = self.bare_acks.wrapping_sub(before.bare_acks);
+        // TCP acknowledges every second segment at least. The last ones are acknowledged by the next request, if that comes
+        // before the delay of an acknowledgement is over.
+        let is_late = has_read && bare_acks < segments.div_ceil(2);
+        let acks = bare_acks.saturating_add(u32::from(is_late)).max(1).min(segments);
+        let rtt_ns = round_trip_of_means(before.mean_ns, self.mean_ns, acks).filter(|_| is_fresh && is_acked)?;
+        Some((rtt_ns, if is_late { RttKind::LateData } else { RttKind::Data }))
     }
 }
 
@@ -81,7 +85,8 @@ mod tests {
 
         /// The round trip since then, in milliseconds.
         fn since(&self, before: &Look) -> Option<f64> {
-            Some(self.look().round_trip_ns(before, &self.measured)? as f64 / MS as f64)
+            let (rtt_ns, _) = self.look().round_trip(before, &self.measured, false)?;
+            Some(rtt_ns as f64 / MS as f64)
         }
     }
 
@@ -98,13 +103,22 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_that_came_with_the_next_request_counts_as_one() {
-        let mut told = Told::new();
-        let before = told.look();
-        let bare_acks = told.measured.bare_acks;
-        told.handle_ack(30_000.0);
-        told.measured.bare_acks = bare_acks;
-        assert!((told.since(&before).expect("acknowledged") - 30.0).abs() < 0.02);
+    fn an_acknowledgement_that_came_with_the_next_request_counts_as_one_and_is_late() {
+        let round_trip = |told: &Told, before: &Look, has_read: bool| {
+            let (rtt_ns, kind) = told.look().round_trip(before, &told.measured, has_read).expect("acknowledged");
+            ((rtt_ns as f64 / MS as f64).round(), kind)
+        };
+        for bare_acks in 0..5 {
+            let mut told = Told::new();
+            let before = told.look();
+            (0..bare_acks).for_each(|_| told.handle_ack(30_000.0));
+            if bare_acks > 0 {
+                assert_eq!(round_trip(&told, &before, true), (30.0, RttKind::Data), "{bare_acks}");
+            }
+            told.handle_ack(30_000.0);
+            told.measured.bare_acks = told.measured.bare_acks.wrapping_sub(1);
+            assert_eq!(round_trip(&told, &before, true), (30.0, RttKind::LateData), "{bare_acks}");
+        }
     }
 
     #[test]

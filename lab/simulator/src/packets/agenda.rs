@@ -20,8 +20,8 @@ pub(super) enum Event {
     Syn(ConnectionId),
     /// The client's wait for a SYN-ACK has timed out.
     SynTimeout(ConnectionId),
-    /// A request has reached the server; the first one also ends the handshake.
-    Request(ConnectionId),
+    /// A request has reached the server, with an acknowledgement; the first one also ends the handshake.
+    Request(ConnectionId, Option<Ack>),
     /// The server has the answer ready.
     Answer(ConnectionId),
     /// A frame has reached its client.

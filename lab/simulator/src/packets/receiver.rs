@@ -25,6 +25,9 @@ pub(super) struct Receiver {
     islands: BTreeMap<u64, u64>,
     /// Acknowledgements that are still sent at once.
     quick: u32,
+    /// The client answers what it receives with requests of its own (Linux calls that ping-pong): then only every second full
+    /// segment is acknowledged at once. A request acknowledges the rest.
+    answers: bool,
     last_ns: u64,
     delayed_until_ns: Option<u64>,
 }
@@ -44,6 +47,7 @@ impl Receiver {
             told: 0,
             islands: BTreeMap::new(),
             quick: QUICK_ACKS,
+            answers: false,
             last_ns: 0,
             delayed_until_ns: None,
         }
@@ -74,11 +78,18 @@ impl Receiver {
             self.next = self.next.max(entry.remove());
         }
         // A reader that has emptied the socket acknowledges the end of the peer's write at once.
-        if filled || pushed || self.quick > 0 || self.next - self.told > self.segment_bytes {
+        let at_once = !self.answers && (pushed || self.quick > 0);
+        if filled || at_once || self.next - self.told > self.segment_bytes {
             return Some(self.tell(None, false));
         }
         self.delayed_until_ns.get_or_insert(now_ns + DELAY_NS);
         None
+    }
+
+    /// The client sends a request; returns what it acknowledges that was not acknowledged before.
+    pub fn handle_request(&mut self, now_ns: u64) -> Option<Ack> {
+        self.answers |= self.next > 0 && now_ns < self.last_ns + DELAY_NS;
+        (self.next > self.told).then(|| self.tell(None, false))
     }
 
     /// When a delayed acknowledgement is due.
@@ -88,7 +99,9 @@ impl Receiver {
 
     /// The delayed acknowledgement, if it is due.
     pub fn handle_timeout(&mut self, now_ns: u64) -> Option<Ack> {
-        self.delayed_until_ns.filter(|&at_ns| at_ns <= now_ns).map(|_| self.tell(None, false))
+        self.delayed_until_ns.filter(|&at_ns| at_ns <= now_ns)?;
+        self.answers = false;
+        Some(self.tell(None, false))
     }
 
     fn tell(&mut self, sack: Option<(u64, u64)>, duplicate: bool) -> Ack {
@@ -135,6 +148,22 @@ mod tests {
         assert_eq!(receiver.handle_data(19, 18_500, 1000, false), None);
         assert_eq!(receiver.handle_timeout(19 + 40 * MS), ack(19_500));
         assert_eq!(receiver.handle_data(500 * MS, 19_500, 1000, false), ack(20_500), "after a pause");
+    }
+
+    #[test]
+    fn a_client_that_asks_again_at_once_acknowledges_with_its_requests() {
+        let mut receiver = Receiver::new(1000);
+        assert_eq!(receiver.handle_request(0), None);
+        assert_eq!(receiver.handle_data(MS, 0, 500, true), ack(500), "the first response");
+        assert_eq!(receiver.handle_request(2 * MS), None, "acknowledged already");
+        assert_eq!(receiver.handle_data(3 * MS, 500, 500, true), None);
+        assert_eq!(receiver.handle_request(5 * MS), ack(1000));
+        assert_eq!(receiver.poll_timeout(), None);
+        assert_eq!(receiver.handle_data(6 * MS, 1000, 1000, false), None);
+        assert_eq!(receiver.handle_data(7 * MS, 2000, 1000, false), ack(3000), "two segments");
+        assert_eq!(receiver.handle_data(7 * MS, 3000, 500, true), None);
+        assert_eq!(receiver.handle_timeout(47 * MS), ack(3500), "it asked for nothing more");
+        assert_eq!(receiver.handle_data(50 * MS, 3500, 500, true), ack(4000));
     }
 
     #[test]

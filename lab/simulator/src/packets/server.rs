@@ -33,7 +33,7 @@ impl Packets {
         self.transmit(id, SYN_ACK_BYTES, Cargo::SynAck);
     }
 
-    pub(super) fn take_request(&mut self, id: ConnectionId) {
+    pub(super) fn take_request(&mut self, id: ConnectionId, ack: Option<Ack>) {
         let now_ns = self.now_ns;
         let Some(connection) = self.connection(id).filter(|it| !it.client_gone) else { return };
         let handshake = &mut connection.handshake;
@@ -50,7 +50,10 @@ impl Packets {
             // On a connection in use, the answer acknowledges the request.
             self.transmit(id, self.bare_bytes(), Cargo::Bare);
         } else {
-            self.measure(id);
+            if let Some(ack) = ack {
+                self.take_ack(id, ack);
+            }
+            self.measure(id, if ack.is_some() { RttKind::LateData } else { RttKind::Data });
         }
         self.charge_bare(1);
         self.agenda.add(now_ns + self.settings.answer_ns, Event::Answer(id));
@@ -219,7 +222,7 @@ impl Packets {
         let due = serving.unmeasured_bytes >= REVISIT_BYTES;
         if due {
             serving.unmeasured_bytes = 0;
-            self.measure(id);
+            self.measure(id, RttKind::Data);
         }
         let Some(Gate { uplink, plan, .. }) = &mut self.gate else { return };
         if let (true, true, Some(path)) = (due, uplink.settings().order.needs_path(), path) {
@@ -233,7 +236,7 @@ impl Packets {
     }
 
     /// Looks at the mean of the round trips, and works out the last ones.
-    fn measure(&mut self, id: ConnectionId) {
+    fn measure(&mut self, id: ConnectionId, kind: RttKind) {
         let now_ns = self.now_ns;
         let Some(connection) = self.connection(id) else { return };
         let (group, written_ns) = (connection.group, connection.written_ns);
@@ -242,7 +245,7 @@ impl Packets {
         let is_fresh = now_ns <= mean.measured_ns + FRESH_NS && now_ns <= written_ns + mean.ns + FRESH_NS;
         let rtt_ns = round_trip_of_means(before.ns, mean.ns, mean.measured - before.measured);
         if let Some(rtt_ns) = rtt_ns.filter(|_| is_fresh) {
-            self.take_round_trip(group, rtt_ns, RttKind::Data);
+            self.take_round_trip(group, rtt_ns, kind);
         }
     }
 

@@ -111,7 +111,7 @@ const IDLE_NS: u64 = 3 * MS;
 /// A queue takes a while to form: round trips of the first moments of a busy period say that there is none.
 const BUSY_NS: u64 = 25 * MS;
 /// Round trips are ignored while so many of a better kind came within this time, and there is less jitter than this. Late
-/// ones are ignored while so many came within the time of the history.
+/// ones are ignored while so many came within the time of the history, and for that time after the start.
 const ENOUGH: usize = 5;
 const ENOUGH_NS: u64 = 250 * MS;
 const JITTER_NS: u64 = MS;

@@ -410,8 +410,9 @@ impl Estimator {
     /// The bottleneck's rate since then, if it was busy all the time, or else while packets waited for the longest.
     fn slope_if_full(&self, now: Instant, since: Instant) -> Option<f64> {
         let seen = &self.round_trips;
-        let was_used = seen.busy_ns(now) >= now.ns_since(since);
-        let slope = match seen.longest_queue(now, since).filter(|_| !was_used) {
+        let paused = seen.busy_ns(now) < now.ns_since(since);
+        let queue = if paused { seen.longest_queue(now, since) } else { None };
+        let slope = match queue {
             Some((from, until)) => seen.slope_between(from, until)?.bits,
             None if seen.was_full(now, since) => seen.slope(since, self.queue_limit_ns(now) / 4)?,
             None => return None,

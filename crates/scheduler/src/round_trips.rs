@@ -121,7 +121,7 @@ const KEEP_MOST: usize = 4096;
 const IDLE_MOST: usize = 31;
 const IDLE_LEAST: usize = 3;
 const IDLE_KEEP_NS: u64 = 60_000 * MS;
-/// A queue that is so many times as long as jitter is one of a full link.
+/// A queue is one of a full link if it is so many times as long as jitter, and, where the uplink paused, at least this long.
 const FULL_LEVELS: u64 = 2;
 const FULL_LEAST_NS: u64 = 3 * MS;
 /// The present queue is the median of at most so many round trips, of the shorter time if there are enough in it.
@@ -290,8 +290,8 @@ impl RoundTrips {
         self.points.back().filter(|last| last.is_busy(now, MS)).map_or(0, |last| now.ns_since(last.busy_since))
     }
 
-    /// Whether the link was busy all the time since then: the uplink was, or half of the round trips have a queue that is
-    /// far longer than jitter.
+    /// Whether the link was busy all the time since then: the uplink was, or half of the round trips have a queue of some
+    /// milliseconds that is far longer than jitter.
     pub fn was_full(&self, now: Instant, since: Instant) -> bool {
         if self.busy_ns(now) >= now.ns_since(since) {
             return true;
@@ -302,8 +302,8 @@ impl RoundTrips {
         2 * long >= all
     }
 
-    /// The longest time since then in which packets waited without a pause, from the first of them to the last: each was sent
-    /// before an earlier one had passed the link. With jitter this tells nothing, for it looks like waiting.
+    /// The longest time since then in which packets waited without a pause: when the first of them was sent, and the last.
+    /// Each was sent before an earlier one had passed the link. `None` with jitter, which looks like waiting.
     pub fn longest_queue(&self, now: Instant, since: Instant) -> Option<(Instant, Instant)> {
         let level_ns = self.level_ns(now);
         if level_ns >= JITTER_NS {

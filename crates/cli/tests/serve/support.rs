@@ -244,8 +244,8 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-/// Sends a signal to a child. After [`Signal::STOP`] it waits until the child stands still: on a busy machine a thread of it
-/// may run for some time after the call, and let in a request that goes on when the child does.
+/// Sends a signal to a child. After [`Signal::STOP`] it waits until the child stands still. On a busy machine threads of
+/// the child run on for a while: a gateway could let in a request that goes on when the gateway does.
 pub fn signal_child(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);
     kill_process(pid, signal).unwrap();

@@ -35,8 +35,9 @@ const WINDOW_NS: u64 = 15_000 * MS;
 /// So many are known at most. Old ones are taken out so often.
 const MOST: usize = 4096;
 const PRUNE_NS: u64 = 1_000 * MS;
-/// A round trip is compared with those of its neighbours when they have been known for the first time, and with those of
-/// its own client when that has been for the second. A client that came a moment ago may have met nothing but a queue.
+/// A round trip is compared with those of its neighbours when they have been known for the first of these times. It is
+/// compared with those of its own client when that has been known for the second. A client that came a moment ago may have
+/// met nothing but a queue.
 const NEIGHBOURS_KNOWN_NS: u64 = 20 * MS;
 const CLIENT_KNOWN_NS: u64 = 2_000 * MS;
 

@@ -51,12 +51,12 @@ mod tests {
     const MS: u64 = NS_PER_MS;
 
     /// A connection as TCP tells of it.
-    struct Told {
+    struct Connection {
         mean_us: f64,
         measured: Measurements,
     }
 
-    impl Told {
+    impl Connection {
         /// After a handshake of 10 ms.
         fn new() -> Self {
             let measured = Measurements {
@@ -93,48 +93,49 @@ mod tests {
     #[test]
     fn all_acknowledgements_since_the_last_look_count() {
         for acks in 1..30 {
-            let mut told = Told::new();
-            let before = told.look();
+            let mut connection = Connection::new();
+            let before = connection.look();
             for _ in 0..acks {
-                told.handle_ack(30_000.0);
+                connection.handle_ack(30_000.0);
             }
-            assert!((told.since(&before).expect("acknowledged") - 30.0).abs() < 0.02, "{acks}");
+            assert!((connection.since(&before).expect("acknowledged") - 30.0).abs() < 0.02, "{acks}");
         }
     }
 
     #[test]
     fn an_acknowledgement_that_came_with_the_next_request_counts_as_one_and_is_late() {
-        let round_trip = |told: &Told, before: &Look, has_read: bool| {
-            let (rtt_ns, kind) = told.look().round_trip(before, &told.measured, has_read).expect("acknowledged");
+        let round_trip = |connection: &Connection, before: &Look, has_read: bool| {
+            let (rtt_ns, kind) =
+                connection.look().round_trip(before, &connection.measured, has_read).expect("acknowledged");
             ((rtt_ns as f64 / MS as f64).round(), kind)
         };
         for bare_acks in 0..5 {
-            let mut told = Told::new();
-            let before = told.look();
-            (0..bare_acks).for_each(|_| told.handle_ack(30_000.0));
+            let mut connection = Connection::new();
+            let before = connection.look();
+            (0..bare_acks).for_each(|_| connection.handle_ack(30_000.0));
             if bare_acks > 0 {
-                assert_eq!(round_trip(&told, &before, true), (30.0, RttKind::Data), "{bare_acks}");
+                assert_eq!(round_trip(&connection, &before, true), (30.0, RttKind::Data), "{bare_acks}");
             }
-            told.handle_ack(30_000.0);
-            told.measured.bare_acks = told.measured.bare_acks.wrapping_sub(1);
-            assert_eq!(round_trip(&told, &before, true), (30.0, RttKind::LateData), "{bare_acks}");
+            connection.handle_ack(30_000.0);
+            connection.measured.bare_acks = connection.measured.bare_acks.wrapping_sub(1);
+            assert_eq!(round_trip(&connection, &before, true), (30.0, RttKind::LateData), "{bare_acks}");
         }
     }
 
     #[test]
     fn old_ones_and_repeated_looks_tell_nothing() {
-        let mut told = Told::new();
-        let before = told.look();
-        assert_eq!(told.since(&before), None, "nothing was acknowledged");
-        told.handle_ack(30_000.0);
-        told.measured.last_ack_ms = 11;
-        assert_eq!(told.since(&before), None, "the acknowledgement is old");
-        (told.measured.last_ack_ms, told.measured.last_sent_ms) = (0, 23);
-        assert_eq!(told.since(&before), None, "the client thought for a while, and its next request is new");
-        told.measured.last_sent_ms = 22;
-        assert!(told.since(&before).is_some());
+        let mut connection = Connection::new();
+        let before = connection.look();
+        assert_eq!(connection.since(&before), None, "nothing was acknowledged");
+        connection.handle_ack(30_000.0);
+        connection.measured.last_ack_ms = 11;
+        assert_eq!(connection.since(&before), None, "the acknowledgement is old");
+        (connection.measured.last_ack_ms, connection.measured.last_sent_ms) = (0, 23);
+        assert_eq!(connection.since(&before), None, "the client thought for a while, and its next request is new");
+        connection.measured.last_sent_ms = 22;
+        assert!(connection.since(&before).is_some());
         // A kernel that does not count segments.
-        told.measured.acked_segments = 0;
-        assert_eq!(told.since(&before), None);
+        connection.measured.acked_segments = 0;
+        assert_eq!(connection.since(&before), None);
     }
 }

@@ -56,9 +56,11 @@ pub(crate) struct RoundTrips {
     /// Excess of round trips that met an idle uplink, and when they came.
     idle: VecDeque<(Instant, i64)>,
     noise: Noise,
+    /// The rate of the link is known roughly at best. So much is sent at times that queues come and go quickly.
+    is_rough: bool,
     paths: Paths,
-    /// When the last ones of each kind were measured, the newest first.
-    latest: [[Instant; ENOUGH]; 3],
+    /// When the last ones of each kind but the last were measured, the newest first.
+    latest: [[Instant; ENOUGH]; 2],
     /// Payload of one grant.
     chunk_bytes: u64,
     /// The level of an idle uplink, and when it was worked out: a turn of the pacer asks several times. `None` since the last
@@ -86,6 +88,7 @@ struct Sample {
     /// The queue that the pacer itself had at the bottleneck.
     own_ns: u64,
     delivered_bytes: f64,
+    is_late: bool,
     /// How long the uplink had been busy when the packet was sent; `None` if it was idle or nearly so.
     busy_ns: Option<u64>,
 }
@@ -111,7 +114,8 @@ const IDLE_NS: u64 = 3 * MS;
 /// A queue takes a while to form: round trips of the first moments of a busy period say that there is none.
 const BUSY_NS: u64 = 25 * MS;
 /// Round trips are ignored while so many of a better kind came within this time, and there is less jitter than this. Late
-/// ones are ignored while so many came within the time of the history, and for that time after the start.
+/// ones are ignored while so many came within the time of the history, and for that time after the start. While the rate is
+/// known roughly, jitter does not matter to late ones.
 const ENOUGH: usize = 5;
 const ENOUGH_NS: u64 = 250 * MS;
 const JITTER_NS: u64 = MS;
@@ -121,6 +125,8 @@ const KEEP_MOST: usize = 4096;
 const IDLE_MOST: usize = 31;
 const IDLE_LEAST: usize = 3;
 const IDLE_KEEP_NS: u64 = 60_000 * MS;
+/// Packets that are looked at for whether they keep their order.
+const ORDER_MOST: usize = 62;
 /// A queue is one of a full link if it is so many times as long as jitter, and, where the uplink paused, at least this long.
 const FULL_LEVELS: u64 = 2;
 const FULL_LEAST_NS: u64 = 3 * MS;
@@ -137,6 +143,11 @@ const OWN_OVER_NS: u64 = 1_000 * MS;
 const OWN_LEAST: u32 = 8;
 
 impl RoundTrips {
+    /// Sets whether the rate of the link is known roughly at best.
+    pub fn set_rough(&mut self, is_rough: bool) {
+        self.is_rough = is_rough;
+    }
+
     /// Records the pacer's state.
     pub fn handle_load(&mut self, now: Instant, load: Load) {
         self.chunk_bytes = load.chunk_bytes;
@@ -162,12 +173,17 @@ impl RoundTrips {
     /// Takes a round trip that was measured just now; [`RoundTrips::handle_load`] comes first. With a longer excess than
     /// `idle_most_ns`, and than usual, it did not meet an idle uplink, whatever the pacer's model says.
     pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, idle_most_ns: u64) {
-        let latest = &mut self.latest[kind as usize];
-        latest.rotate_right(1);
-        latest[0] = now;
+        if let Some(latest) = self.latest.get_mut(kind as usize) {
+            latest.rotate_right(1);
+            latest[0] = now;
+        }
         let within_ns = if kind == RttKind::LateData { KEEP_NS } else { ENOUGH_NS };
         let are_enough = |latest: &[Instant; ENOUGH]| now.ns_since(latest[ENOUGH - 1]) < within_ns;
-        if self.latest[..kind as usize].iter().any(are_enough) && self.level_ns(now) < JITTER_NS {
+        let is_left_out = self.latest[..kind as usize].iter().any(are_enough);
+        // While the rate is known roughly, queues look like jitter.
+        let counts_with_jitter = kind == RttKind::Data || !self.is_rough;
+        let has_jitter = || self.level_ns(now) >= JITTER_NS;
+        if is_left_out && !(counts_with_jitter && has_jitter()) {
             return;
         }
         let sent_at = Instant::from_ns(now.as_ns().saturating_sub(rtt_ns));
@@ -185,11 +201,22 @@ impl RoundTrips {
         }
         let busy_ns = before.is_busy(sent_at, MS).then(|| sent_at.ns_since(before.busy_since));
         let own_ns = before.room_at.ns_since(sent_at);
-        if let Some(above_ns) = above_ns {
+        // A client's pause is no jitter.
+        if let Some(above_ns) = above_ns.filter(|_| kind != RttKind::LateData) {
             self.noise.handle(now, above_ns as i64 - own_ns as i64);
         }
         self.level.take();
-        self.samples.push_back(Sample { at: now, sent_at, rtt_ns, above_ns, own_ns, delivered_bytes, busy_ns });
+        let is_late = kind == RttKind::LateData;
+        self.samples.push_back(Sample {
+            at: now,
+            sent_at,
+            rtt_ns,
+            above_ns,
+            own_ns,
+            delivered_bytes,
+            is_late,
+            busy_ns,
+        });
         while self.samples.len() > KEEP_MOST || self.samples.front().is_some_and(|it| now.ns_since(it.at) > KEEP_NS) {
             self.samples.pop_front();
         }
@@ -401,6 +428,16 @@ impl RoundTrips {
         (bits.is_finite() && error.is_finite() && of_both > 0.0).then_some(Slope { bits, error })
     }
 
+    /// The rate that the link has carried over the time of the history, in bits per second. It is at least as fast, but for a
+    /// burst that it let pass.
+    pub fn carried_bits(&self, now: Instant) -> Option<f64> {
+        let first = self.points.front()?;
+        let last = self.samples.iter().rev().find(|it| !it.is_late)?;
+        let passed_at = last.sent_at.add_ns(last.above_ns?);
+        let bits = 8e9 * (last.delivered_bytes - first.sent_bytes as f64) / passed_at.ns_since(first.at) as f64;
+        (bits.is_finite() && now.ns_since(first.at) > KEEP_NS / 4).then_some(bits)
+    }
+
     /// Whether the link has carried all that was sent since then, and no more: so what shows is no queue of it.
     pub fn carried_all(&self, now: Instant, since: Instant, sent_bytes: u64) -> bool {
         let sent_bits = sent_bytes as f64 * 8.0 / (now.ns_since(since) as f64 / 1e9);
@@ -420,12 +457,21 @@ impl RoundTrips {
         self.samples.clear();
     }
 
+    /// When recent packets were sent, and when they had passed the link.
+    fn passed(&self) -> Vec<(Instant, Instant)> {
+        let exact = self.samples.iter().rev().filter(|it| !it.is_late);
+        exact.filter_map(|it| Some((it.sent_at, it.sent_at.add_ns(it.above_ns?)))).take(ORDER_MOST).collect()
+    }
+
     /// See [`RoundTrips::level_ns`].
     fn work_out_level(&self, now: Instant) -> i64 {
         let recent = self.idle.iter().filter(|(at, _)| now.ns_since(*at) <= IDLE_KEEP_NS);
         let mut excess = Few::<IDLE_MOST>::from_iter(recent.map(|&(_, excess_ns)| excess_ns));
         let level_ns = if excess.len < IDLE_LEAST { 0 } else { excess.nth(excess.len / 2) };
-        let noise_ns = self.noise.level_ns();
+        let mut noise_ns = self.noise.level_ns();
+        if self.is_rough && noise_ns >= MS as i64 && self.noise.keeps_order(self.passed()) {
+            noise_ns = 0;
+        }
         if level_ns.max(noise_ns) < MS as i64 {
             return level_ns;
         }

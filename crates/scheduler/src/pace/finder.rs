@@ -110,6 +110,7 @@ impl Finder {
     pub fn with_rate(now: Instant, most: Option<f64>, known: Rate) -> Self {
         let mut finder = Self::new(most);
         finder.estimator.resume(now, known.bits_per_second() as f64);
+        finder.estimator.handle_known();
         finder.rate = finder.estimator.rate();
         finder.is_steady = false;
         finder
@@ -179,6 +180,9 @@ impl Finder {
             (Next::Seeks, Some(hold)) => Some(hold.correction.rate()),
             (next, Some(hold)) => {
                 let (known, sent_bytes) = (hold.known, load.sent_bytes);
+                if hold.variance < FIRST_ERROR * FIRST_ERROR {
+                    self.estimator.handle_known();
+                }
                 self.is_steady = !matches!(next, Next::TooFast(_));
                 let seen = self.hold.take().map(|hold| hold.correction.into_seen()).unwrap_or_default();
                 match next {

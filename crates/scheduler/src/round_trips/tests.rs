@@ -154,11 +154,42 @@ fn jitter_shows_while_the_uplink_is_never_idle_and_a_queue_that_grows_is_none() 
 }
 
 #[test]
+fn a_queue_that_comes_and_goes_is_no_jitter_nor_is_a_client_s_pause() {
+    let level_ms = |kind, waits_us: [u64; 4]| {
+        let mut seen = RoundTrips::default();
+        seen.set_rough(true);
+        // One is sent every 2 ms.
+        let waits = (0..400_u64).zip(waits_us.into_iter().cycle());
+        let mut answers: Vec<(u64, u64)> = waits.map(|(number, us)| (2_000 * (500 + number) + us, us)).collect();
+        answers.sort_unstable();
+        for (at_us, waits_us) in answers {
+            let now = Instant::from_ns(1_000 * at_us);
+            seen.handle_load(now, Load { sent_bytes: at_us, room_at: now, waits: true, chunk_bytes: 2_896 });
+            seen.handle_round_trip(now, 7, MS + 1_000 * waits_us, kind, 0);
+        }
+        seen.level_ns(Instant::from_ns(1_900 * MS)) / MS
+    };
+    assert_eq!(level_ms(RttKind::Data, [0, 6_000, 4_000, 2_000]), 0, "a queue");
+    assert_eq!(level_ms(RttKind::LateData, [5_000, 9_000, 0, 8_000]), 0, "pauses");
+    assert!(level_ms(RttKind::Data, [5_000, 9_000, 0, 8_000]) >= 3, "jitter");
+}
+
+#[test]
 fn a_link_was_full_if_the_uplink_was_busy_or_a_queue_is_longer_than_jitter() {
     let (since, now) = (Instant::from_ns(1_500 * MS), Instant::from_ns((500 + 8 * 199) * MS));
     assert!(jittery(16, 0, true).was_full(now, since));
     assert!(!jittery(16, 0, false).was_full(now, since), "the uplink paused, and jitter is no queue");
     assert!(jittery(16, 500, false).was_full(now, since), "a queue of 60 to 100 ms stands");
+}
+
+#[test]
+fn what_the_link_has_carried_is_no_more_than_was_sent() {
+    let now = Instant::from_ns((500 + 8 * 199) * MS);
+    let carried = |grows_us| jittery(0, grows_us, false).carried_bits(now).expect("two seconds") / 1e6;
+    assert!((2.9..3.1).contains(&carried(0)), "3,000 bytes every 8 ms: {}", carried(0));
+    // The last packet was sent 100 ms before it had passed.
+    assert!((2.7..2.9).contains(&carried(500)), "{}", carried(500));
+    assert_eq!(RoundTrips::default().carried_bits(now), None);
 }
 
 #[test]

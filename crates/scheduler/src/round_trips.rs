@@ -88,7 +88,6 @@ struct Sample {
     /// The queue that the pacer itself had at the bottleneck.
     own_ns: u64,
     delivered_bytes: f64,
-    is_late: bool,
     /// How long the uplink had been busy when the packet was sent; `None` if it was idle or nearly so.
     busy_ns: Option<u64>,
 }
@@ -125,8 +124,6 @@ const KEEP_MOST: usize = 4096;
 const IDLE_MOST: usize = 31;
 const IDLE_LEAST: usize = 3;
 const IDLE_KEEP_NS: u64 = 60_000 * MS;
-/// Packets that are looked at for whether they keep their order.
-const ORDER_MOST: usize = 62;
 /// A queue is one of a full link if it is so many times as long as jitter, and, where the uplink paused, at least this long.
 const FULL_LEVELS: u64 = 2;
 const FULL_LEAST_NS: u64 = 3 * MS;
@@ -206,17 +203,7 @@ impl RoundTrips {
             self.noise.handle(now, above_ns as i64 - own_ns as i64);
         }
         self.level.take();
-        let is_late = kind == RttKind::LateData;
-        self.samples.push_back(Sample {
-            at: now,
-            sent_at,
-            rtt_ns,
-            above_ns,
-            own_ns,
-            delivered_bytes,
-            is_late,
-            busy_ns,
-        });
+        self.samples.push_back(Sample { at: now, sent_at, rtt_ns, above_ns, own_ns, delivered_bytes, busy_ns });
         while self.samples.len() > KEEP_MOST || self.samples.front().is_some_and(|it| now.ns_since(it.at) > KEEP_NS) {
             self.samples.pop_front();
         }
@@ -432,7 +419,7 @@ impl RoundTrips {
     /// burst that it let pass.
     pub fn carried_bits(&self, now: Instant) -> Option<f64> {
         let first = self.points.front()?;
-        let last = self.samples.iter().rev().find(|it| !it.is_late)?;
+        let last = self.samples.back()?;
         let passed_at = last.sent_at.add_ns(last.above_ns?);
         let bits = 8e9 * (last.delivered_bytes - first.sent_bytes as f64) / passed_at.ns_since(first.at) as f64;
         (bits.is_finite() && now.ns_since(first.at) > KEEP_NS / 4).then_some(bits)
@@ -457,21 +444,12 @@ impl RoundTrips {
         self.samples.clear();
     }
 
-    /// When recent packets were sent, and when they had passed the link.
-    fn passed(&self) -> Vec<(Instant, Instant)> {
-        let exact = self.samples.iter().rev().filter(|it| !it.is_late);
-        exact.filter_map(|it| Some((it.sent_at, it.sent_at.add_ns(it.above_ns?)))).take(ORDER_MOST).collect()
-    }
-
     /// See [`RoundTrips::level_ns`].
     fn work_out_level(&self, now: Instant) -> i64 {
         let recent = self.idle.iter().filter(|(at, _)| now.ns_since(*at) <= IDLE_KEEP_NS);
         let mut excess = Few::<IDLE_MOST>::from_iter(recent.map(|&(_, excess_ns)| excess_ns));
         let level_ns = if excess.len < IDLE_LEAST { 0 } else { excess.nth(excess.len / 2) };
-        let mut noise_ns = self.noise.level_ns();
-        if self.is_rough && noise_ns >= MS as i64 && self.noise.keeps_order(self.passed()) {
-            noise_ns = 0;
-        }
+        let noise_ns = self.noise.level_ns();
         if level_ns.max(noise_ns) < MS as i64 {
             return level_ns;
         }

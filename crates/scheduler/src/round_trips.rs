@@ -416,7 +416,7 @@ impl RoundTrips {
     }
 
     /// The rate that the link has carried over the time of the history, in bits per second. It is at least as fast, but for a
-    /// burst that it let pass.
+    /// burst that it let pass. `None` with a short history.
     pub fn carried_bits(&self, now: Instant) -> Option<f64> {
         let first = self.points.front()?;
         let last = self.samples.back()?;

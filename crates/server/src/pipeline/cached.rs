@@ -110,8 +110,11 @@ pub(super) async fn look(
                     shared.counts.add(&mut request.record.cache, done);
                     return Ok(Looked::Answer(response));
                 }
-                // Its file is damaged, or the disk is slow.
-                None => old = None,
+                // Its file is damaged, or the disk is slow. The time for that is none of the site's.
+                None => {
+                    request.waited_for(());
+                    old = None;
+                }
             }
         }
         let why = if old.is_some() { "stale" } else { "uri-miss" };

@@ -12,13 +12,15 @@
 //!
 //! - **Follow**: the steering, within a narrow range around the given rate. If no queue shows for long, the rate climbs.
 //! - **Drain**: below the rate until a queue is gone that is too long to be steered away. The slope is measured on the
-//!   way.
+//!   way. While nothing comes back from the queue, still less is sent.
 //!
 //! Only busy periods teach anything; in idle periods the rate stays. [`crate::estimate`] finds a rate that is not given.
 
+mod phase;
 #[cfg(test)]
 mod tests;
 
+use self::phase::{Drain, Left, Phase, Round};
 pub use crate::round_trips::Load;
 use crate::{
     round_trips::{RoundTrips, RttKind},
@@ -50,6 +52,8 @@ pub struct Correction {
     rate: f64,
     /// The estimate before the queue that is being drained.
     settled: f64,
+    /// Whether that queue has grown, which the longer round trips of a longer path do not.
+    has_grown: bool,
     phase: Phase,
     round: Round,
     last_turn: Instant,
@@ -67,6 +71,8 @@ pub struct Correction {
     counts_from: Instant,
     /// Since when a queue has stood that shows a link far slower than the range allows.
     far_too_high: Option<Instant>,
+    /// The least rate of the link, in bits per second, after a queue that no packet came back from.
+    after_silence: Option<f64>,
 }
 
 /// Why the given rate cannot be that of the bottleneck.
@@ -76,19 +82,6 @@ pub enum Doubt {
     TooHigh,
     /// No queue shows, though the uplink sends at the highest rate of the range.
     TooLow,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Phase {
-    Follow,
-    Drain { gain: f64, until: Instant, queue_ns: u64, since: Instant },
-}
-
-/// Start of the period since the last change of the phase, or step of the climb.
-#[derive(Clone, Copy, Debug)]
-struct Round {
-    began: Instant,
-    sent_bytes: u64,
 }
 
 /// The largest share of a given rate that is used by default. No queue then stands at the bottleneck if the rate is true,
@@ -137,6 +130,10 @@ const CLIMB_MOST: f64 = 0.01;
 const DOUBT_NS: u64 = 3_000 * MS;
 /// Busy time at the upper end after which the link is taken to be faster, if it was not given.
 const FASTER_NS: u64 = 500 * MS;
+/// Weight of a measurement that corrects the estimate.
+const CORRECTION: f64 = 0.4;
+/// A queue that stands while this part of the rate is sent may be no queue at all.
+const GAIN_LEAST: f64 = 0.5;
 /// Least time between two decisions.
 const TURN_NS: u64 = 5 * MS;
 /// A round lasts a round trip and this: enough for samples to come back.
@@ -145,16 +142,12 @@ const ROUND_NS: u64 = 30 * MS;
 const SLOPE_LEAST_NS: u64 = 40 * MS;
 /// A measurement within this range of the old estimate corrects it; one outside replaces it.
 const SAME: core::ops::Range<f64> = 0.85..1.15;
-/// Weight of a measurement that corrects the estimate.
-const CORRECTION: f64 = 0.4;
 /// A queue of this length, or of so many chunks, is drained if it shows for this long.
 const LONG_QUEUE_NS: u64 = 6 * MS;
 const LONG_QUEUE_CHUNKS: u64 = 2;
 /// A queue of so many times this length was not made on purpose.
 const OVERLONG: u64 = 4;
 const LONG_QUEUE_BELIEVED_NS: u64 = 60 * MS;
-/// A queue that stands while this part of the rate is sent may be no queue at all.
-const GAIN_LEAST: f64 = 0.5;
 
 impl Correction {
     /// Makes a correction of this rate. `most` is the largest part of it that may be used; `None` leaves that to the
@@ -177,6 +170,7 @@ impl Correction {
             bias_at: Instant::ORIGIN,
             rate: estimate,
             settled: estimate,
+            has_grown: false,
             phase: Phase::Follow,
             round: Round { began: Instant::ORIGIN, sent_bytes: 0 },
             last_turn: Instant::ORIGIN,
@@ -188,6 +182,7 @@ impl Correction {
             doubt: None,
             counts_from: Instant::ORIGIN,
             far_too_high: None,
+            after_silence: None,
         }
     }
 
@@ -200,7 +195,7 @@ impl Correction {
     pub fn phase_name(&self) -> &'static str {
         match self.phase {
             Phase::Follow => "follow",
-            Phase::Drain { .. } => "drain",
+            Phase::Drain(_) => "drain",
         }
     }
 
@@ -221,7 +216,7 @@ impl Correction {
         self.round_trips.handle_load(now, load);
         let idle_most_ns = match self.phase {
             Phase::Follow => self.long_queue_ns(now),
-            Phase::Drain { .. } => 0,
+            Phase::Drain(_) => 0,
         };
         self.round_trips.handle_round_trip(now, path, rtt_ns, kind, idle_most_ns);
     }
@@ -240,7 +235,7 @@ impl Correction {
             Phase::Follow => {
                 self.round_trips.queue_ns(now, self.counts_from, true).or_else(|| self.overlong_queue_ns(now))
             }
-            Phase::Drain { .. } => self.round_trips.queue_ns(now, self.round.began, true),
+            Phase::Drain(_) => self.round_trips.queue_ns(now, self.round.began, true),
         };
         match queue_ns {
             Some(queue_ns) if queue_ns > self.long_queue_ns(now) as i64 => {
@@ -252,19 +247,11 @@ impl Correction {
         match self.phase {
             // A pause is not busy time, however the turns before and after it look.
             Phase::Follow => self.follow(now, load, elapsed_ns.min(4 * TURN_NS), queue_ns),
-            Phase::Drain { until, queue_ns: from_ns, since, gain } => {
-                let left_ns = queue_ns.map(|queue_ns| queue_ns.max(0).cast_unsigned());
-                let gone = left_ns.is_some_and(|left_ns| left_ns <= self.long_queue_ns(now) / 4)
-                    && now.ns_since(self.round.began) >= self.round_trips.rtt_ns();
-                if gone || now >= until {
-                    let stands = !gone && left_ns.is_some_and(|left_ns| left_ns > from_ns / 2);
-                    self.end_drain(now, load.sent_bytes, from_ns, since, gain, stands);
-                }
-            }
+            Phase::Drain(drain) => self.drain_on(now, load.sent_bytes, drain, queue_ns),
         }
         let rate = match self.phase {
             Phase::Follow => self.limit(self.estimate * (1.0 + self.steering)),
-            Phase::Drain { gain, .. } => self.estimate * gain,
+            Phase::Drain(Drain { gain, .. }) => self.estimate * gain,
         };
         // Smaller changes are not worth their cost.
         let changed = (rate / self.rate - 1.0).abs() > 0.0005;
@@ -298,6 +285,11 @@ impl Correction {
     pub(crate) fn is_far_too_high(&self) -> Option<Instant> {
         let at_end = (self.doubt == Some(Doubt::TooHigh)).then_some(self.last_turn);
         self.far_too_high.or(at_end)
+    }
+
+    /// The least rate of the link, in bits per second, after a queue that no packet came back from.
+    pub(crate) fn after_silence(&self) -> Option<f64> {
+        self.after_silence
     }
 
     /// Takes over the round trips of the link so far.
@@ -350,6 +342,12 @@ impl Correction {
                 self.far_too_high = Some(since);
             }
             self.drain(now, load.sent_bytes, queue_ns, since);
+            return;
+        }
+        if self.round_trips.is_silent(now) {
+            (self.settled, self.has_grown) = (self.estimate, true);
+            let queue_ns = self.round_trips.last_excess_ns().unwrap_or(0);
+            self.drain_at(now, load.sent_bytes, queue_ns, self.queue_since.unwrap_or(now), RoundTrips::deeper(1.0));
             return;
         }
         let own_ns = OWN_OF_CHUNK * self.round_trips.chunk_ns(Rate::clamped(self.estimate)) as f64;
@@ -461,6 +459,7 @@ impl Correction {
             self.at_end_ns += DOUBT_NS / 3;
             self.doubt = if self.at_end_ns >= DOUBT_NS { Some(Doubt::TooHigh) } else { self.doubt };
         }
+        self.has_grown = self.round_trips.has_grown(since, now);
         let queue_ns = queue_ns.max(0).cast_unsigned();
         let gain = if queue_ns > 10 * self.long_queue_ns(now) { GAIN_LEAST } else { 0.8 };
         self.drain_at(now, sent_bytes, queue_ns, since, gain);
@@ -469,12 +468,41 @@ impl Correction {
     fn drain_at(&mut self, now: Instant, sent_bytes: u64, queue_ns: u64, since: Instant, gain: f64) {
         let needed_ns = (queue_ns as f64 / (1.0 - gain)) as u64;
         let until = now.add_ns(needed_ns * 3 / 2 + 2 * self.round_trips.rtt_ns() + ROUND_NS);
-        self.phase = Phase::Drain { gain, until, queue_ns, since };
+        self.phase = Phase::Drain(Drain { gain, until, queue_ns, since });
         self.begin_round(now, sent_bytes);
     }
 
-    fn end_drain(&mut self, now: Instant, sent_bytes: u64, queue_ns: u64, since: Instant, gain: f64, stands: bool) {
+    fn drain_on(&mut self, now: Instant, sent_bytes: u64, drain: Drain, queue_ns: Option<i64>) {
+        let left_ns = queue_ns.map(|queue_ns| queue_ns.max(0).cast_unsigned());
+        let is_gone = left_ns.is_some_and(|left_ns| left_ns <= self.long_queue_ns(now) / 4)
+            && now.ns_since(self.round.began) >= self.round_trips.rtt_ns();
+        let left = match left_ns {
+            _ if is_gone => Left::Nothing,
+            _ if now < drain.until => return,
+            _ if self.round_trips.is_silent(now) => {
+                let queue_ns = drain.queue_ns.max(now.ns_since(self.round.began));
+                self.drain_at(now, sent_bytes, queue_ns, drain.since, RoundTrips::deeper(drain.gain));
+                return;
+            }
+            Some(left_ns) if left_ns > drain.queue_ns / 2 => {
+                self.has_grown |= left_ns > drain.queue_ns + drain.queue_ns / 4;
+                Left::Much
+            }
+            _ => Left::Little,
+        };
+        self.end_drain(now, sent_bytes, drain, left);
+    }
+
+    fn end_drain(&mut self, now: Instant, sent_bytes: u64, drain: Drain, left: Left) {
+        let Drain { gain, queue_ns, since, .. } = drain;
         let sent_in_round_bytes = sent_bytes.saturating_sub(self.round.sent_bytes);
+        let stands = left == Left::Much && !self.has_grown;
+        let slope = self.slope(now, since);
+        let mut is_learned = true;
+        if gain < GAIN_LEAST {
+            // Much of what passed was sent again, so the slope may be far too low.
+            self.after_silence = Some(slope.unwrap_or(0.0).max(self.estimate * gain));
+        }
         if stands && self.round_trips.carried_all(now, self.round.began, sent_in_round_bytes) {
             if gain > GAIN_LEAST {
                 // Or the link carries just that.
@@ -483,9 +511,7 @@ impl Correction {
             }
             // The queue did not shrink at a lower rate: the path itself has become longer.
             self.round_trips.learn_paths(self.round.began);
-        } else if self.round_trips.was_full(now, since)
-            && let Some(slope) = self.slope(now, since)
-        {
+        } else if let Some(slope) = slope.filter(|_| self.round_trips.was_full(now, since)) {
             // From the first sign of the queue to its end.
             if slope < self.settled * SAME.start {
                 self.far_too_high = Some(since);
@@ -494,9 +520,13 @@ impl Correction {
             let estimate = if same { self.settled + CORRECTION * (slope - self.settled) } else { slope };
             self.estimate = self.limit(estimate);
             self.carried = self.carried.min(self.estimate);
+        } else {
+            is_learned = left == Left::Nothing;
         }
         self.settled = self.estimate;
-        (self.queue_since, self.steering, self.mean_queue_ns) = (None, 0.0, 0.0);
+        // A queue that has taught nothing yet is the same one when it is drained again.
+        self.queue_since = if is_learned { None } else { Some(since) };
+        (self.steering, self.mean_queue_ns) = (0.0, 0.0);
         (self.quiet_ns, self.climb) = (0, 0.0);
         self.phase = Phase::Follow;
         self.begin_round(now, sent_bytes);

@@ -233,15 +233,21 @@ impl Estimator {
         if let Some(slope) = self.slope_if_full(now, since) {
             self.estimate = slope.min(known);
         }
-        let queue_ns = self.round_trips.excess_ns(now, since).unwrap_or(0);
-        self.drain(now, sent_bytes, queue_ns);
+        let queue_ns = self.round_trips.excess_ns(now, since).or_else(|| self.round_trips.last_excess_ns());
+        self.drain(now, sent_bytes, queue_ns.unwrap_or(0));
     }
 
     /// Goes on from a rate that is probably too low.
     pub(crate) fn resume_with_probe(&mut self, now: Instant, sent_bytes: u64, known: f64, seen: RoundTrips) {
         self.resume(now, known);
         self.round_trips = seen;
-        self.phase = Phase::Probe { gain: PROBE_GAIN };
+        self.probe_from_here(now, sent_bytes);
+    }
+
+    /// The estimate is probably too low.
+    fn probe_from_here(&mut self, now: Instant, sent_bytes: u64) {
+        (self.settled, self.is_measured, self.queue_since) = (self.estimate, false, None);
+        (self.phase, self.last_probe) = (Phase::Probe { gain: PROBE_GAIN }, now);
         self.begin_round(now, sent_bytes);
     }
 
@@ -255,6 +261,12 @@ impl Estimator {
         let over = elapsed_ns >= lasts_ns + self.rtt_ns() * 5 / 4;
         let used_up = self.used_up(now, sent_bytes);
         match self.phase {
+            Phase::Search | Phase::Probe { .. } | Phase::Cruise if self.round_trips.is_silent(now) => {
+                self.settled = self.estimate;
+                self.congested_since = self.queue_since.unwrap_or(now);
+                let queue_ns = self.round_trips.last_excess_ns().unwrap_or(0);
+                self.drain_at(now, sent_bytes, queue_ns, RoundTrips::deeper(1.0));
+            }
             Phase::Search if shows => {
                 // If the link carries all of it, what shows is jitter. Less than a round does not tell.
                 let carried_all = used_up && self.carried_all(now, sent_bytes);
@@ -326,7 +338,14 @@ impl Estimator {
             Phase::Drain { until, queue_ns: from_ns, gain } => {
                 let gone = queue_ns.is_some_and(|queue_ns| queue_ns <= self.queue_limit_ns(now) / 2)
                     && elapsed_ns >= self.rtt_ns();
-                if gone || now >= until {
+                if !gone && now >= until && self.round_trips.is_silent(now) {
+                    self.drain_at(now, sent_bytes, from_ns.max(elapsed_ns), RoundTrips::deeper(gain));
+                } else if (gone || now >= until) && gain < GAIN_LEAST {
+                    // Much of what passed was sent again, so the slope may be far too low.
+                    let slope = self.slope_if_full(now, self.congested_since).unwrap_or(0.0);
+                    self.estimate = slope.max(self.estimate * gain);
+                    self.probe_from_here(now, sent_bytes);
+                } else if gone || now >= until {
                     let stands = !gone && queue_ns.is_some_and(|queue_ns| queue_ns > from_ns / 2);
                     let carried_all = self.carried_all(now, sent_bytes);
                     if stands && carried_all && gain > GAIN_LEAST {

@@ -10,6 +10,7 @@ mod leads;
 mod means;
 mod noise;
 mod paths;
+mod silence;
 #[cfg(test)]
 mod tests;
 
@@ -52,6 +53,8 @@ pub struct Load {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RoundTrips {
     points: VecDeque<Point>,
+    /// Some of the points before them, for round trips that took long.
+    early_points: VecDeque<Point>,
     samples: VecDeque<Sample>,
     /// Excess of round trips that met an idle uplink, and when they came.
     idle: VecDeque<(Instant, i64)>,
@@ -59,6 +62,8 @@ pub(crate) struct RoundTrips {
     /// The rate of the link is known roughly at best. So much is sent at times that queues come and go quickly.
     is_rough: bool,
     paths: Paths,
+    /// When the last round trip was measured whose packet was sent within the history, and how many bytes had been sent then.
+    last: Option<(Instant, u64)>,
     /// When the last ones of each kind but the last were measured, the newest first.
     latest: [[Instant; ENOUGH]; 2],
     /// Payload of one grant.
@@ -120,6 +125,9 @@ const ENOUGH_NS: u64 = 250 * MS;
 const JITTER_NS: u64 = MS;
 const KEEP_NS: u64 = 2_000 * MS;
 const KEEP_MOST: usize = 4096;
+/// Of the time before, points so far apart are kept. Where a link becomes far slower, round trips take seconds.
+const EARLY_KEEP_NS: u64 = 10_000 * MS;
+const EARLY_POINT_NS: u64 = 20 * MS;
 /// The level of an idle uplink is the median of so many round trips, none older than this.
 const IDLE_MOST: usize = 31;
 const IDLE_LEAST: usize = 3;
@@ -163,7 +171,13 @@ impl RoundTrips {
         while self.points.len() > 2 * KEEP_MOST
             || (self.points.len() > 2 && self.points.get(1).is_some_and(|it| now.ns_since(it.at) > KEEP_NS))
         {
-            self.points.pop_front();
+            let Some(point) = self.points.pop_front() else { break };
+            if self.early_points.back().is_none_or(|last| point.at.ns_since(last.at) >= EARLY_POINT_NS) {
+                self.early_points.push_back(point);
+            }
+        }
+        while self.early_points.front().is_some_and(|it| now.ns_since(it.at) > EARLY_KEEP_NS) {
+            self.early_points.pop_front();
         }
     }
 
@@ -174,6 +188,11 @@ impl RoundTrips {
             latest.rotate_right(1);
             latest[0] = now;
         }
+        let sent_at = Instant::from_ns(now.as_ns().saturating_sub(rtt_ns));
+        let oldest = self.early_points.front().or(self.points.front());
+        if oldest.is_some_and(|oldest| oldest.at <= sent_at) {
+            self.last = self.points.back().map(|newest| (now, newest.sent_bytes));
+        }
         let within_ns = if kind == RttKind::LateData { KEEP_NS } else { ENOUGH_NS };
         let are_enough = |latest: &[Instant; ENOUGH]| now.ns_since(latest[ENOUGH - 1]) < within_ns;
         let is_left_out = self.latest[..kind as usize].iter().any(are_enough);
@@ -183,10 +202,10 @@ impl RoundTrips {
         if is_left_out && !(counts_with_jitter && has_jitter()) {
             return;
         }
-        let sent_at = Instant::from_ns(now.as_ns().saturating_sub(rtt_ns));
         let above_ns = self.paths.above_shortest(now, path, rtt_ns);
         // Most were sent a moment ago, and the points of two seconds fill a processor's cache.
-        let Some(before) = self.points.iter().rev().find(|it| it.at <= sent_at).copied() else { return };
+        let points = self.points.iter().rev().chain(self.early_points.iter().rev());
+        let Some(before) = points.copied().find(|it| it.at <= sent_at) else { return };
         let delivered_bytes = before.sent_bytes as f64;
         let is_idle = !before.is_busy(sent_at, IDLE_NS) && idle_most_ns > 0;
         let most_ns = if is_idle { idle_most_ns.max(self.level_ns(now) * 3 / 2) } else { 0 };
@@ -245,6 +264,11 @@ impl RoundTrips {
             .collect();
         let middle = queues.len() / 2;
         (!queues.is_empty()).then(|| *queues.select_nth_unstable(middle).1)
+    }
+
+    /// The excess of the last round trip, with the pacer's own queue in it.
+    pub fn last_excess_ns(&self) -> Option<u64> {
+        self.samples.back()?.above_ns
     }
 
     /// Whether a round trip was measured since then, on a path that is known.

@@ -222,6 +222,14 @@ fn auto_conditions() -> Vec<Condition> {
             are_neighbours: true,
             ..plain("50 Mbit/s, kept alive, neighbours with RTT 10 to 40 ms", 50.0, "0.8")
         })),
+        late(Condition {
+            mbit: vec![(0, 10.0), (20, 1.5), (40, 10.0)],
+            ..plain("10 Mbit/s, 1.5 Mbit/s from second 20 to 40", 10.0, "0.8")
+        }),
+        late(Condition {
+            mbit: vec![(0, 50.0), (20, 3.0), (40, 50.0)],
+            ..plain("50 Mbit/s, 3 Mbit/s from second 20 to 40", 50.0, "0.8")
+        }),
     ]
 }
 

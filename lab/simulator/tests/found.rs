@@ -199,6 +199,27 @@ fn a_link_that_becomes_slow_or_is_slow_no_longer_is_followed() {
     }
 }
 
+/// The queue grows to seconds then, and TCP sends packets again before they come back. So no round trips are measured.
+#[test]
+fn a_link_that_becomes_far_slower_does_not_keep_its_rate() {
+    let cases = [
+        (10.0, 1.5, vec![4_018, 4_021, 4_037, 4_055]),
+        (20.0, 2.0, vec![4_006]),
+        (50.0, 3.0, vec![4_027]),
+        (10.0, 1.0, vec![4_011, 4_016, 4_018]),
+    ];
+    for (before, after, seeds) in cases {
+        let link = Link::constant(rate(before)).then(CHANGES_S * S, rate(after)).unwrap();
+        for seed in seeds {
+            let seen = serve(&link, ClientPath::DIRECT, None, seed);
+            let from_s = CHANGES_S + SLOW_FOLLOWED_S;
+            let (used, paced) = (used(&seen, &link, from_s, ENDS_S), paced(&seen, from_s, ENDS_S));
+            let what = format!("{before}, then {after} Mbit/s, seed {seed}: {used:.3} used, {paced:.3} paced at");
+            assert!(used > 0.9 && paced < 1.05, "{what}");
+        }
+    }
+}
+
 /// Where a grant takes long, soundings would make TCP probe for lost packets.
 #[test]
 fn a_slow_line_is_used_and_a_change_of_it_is_followed() {

@@ -183,12 +183,13 @@ impl Finder {
                 if hold.variance < FIRST_ERROR * FIRST_ERROR {
                     self.estimator.handle_known();
                 }
-                self.is_steady = !matches!(next, Next::TooFast(_));
+                self.is_steady = !matches!(next, Next::TooFast(_) | Next::AtLeast(_));
                 let seen = self.hold.take().map(|hold| hold.correction.into_seen()).unwrap_or_default();
                 match next {
                     Next::TooFast(since) => {
                         self.estimator.resume_with_queue(now, sent_bytes, known, since, seen);
                     }
+                    Next::AtLeast(bits) => self.estimator.resume_with_probe(now, sent_bytes, bits, seen),
                     _ => self.estimator.resume_with_probe(now, sent_bytes, known, seen),
                 }
                 self.estimator.rate()
@@ -210,6 +211,8 @@ enum Next {
     TooFast(Instant),
     /// The link is faster than was known.
     TooSlow,
+    /// The link has become far slower. It has this rate at least, in bits per second, and more is not known.
+    AtLeast(f64),
 }
 
 impl Hold {
@@ -281,6 +284,9 @@ impl Hold {
             }
         }
         self.correction.handle_turn(now, load);
+        if let Some(bits) = self.correction.after_silence() {
+            return Next::AtLeast(bits);
+        }
         if let Some(since) = self.correction.is_far_too_high() {
             return Next::TooFast(since);
         }
@@ -312,6 +318,9 @@ impl Hold {
                 self.variance = FIRST_ERROR * FIRST_ERROR;
                 self.go_on(now, correction::GIVEN_MOST);
             }
+        }
+        if let Some(bits) = self.correction.after_silence() {
+            return Next::AtLeast(bits);
         }
         match self.correction.is_far_too_high() {
             Some(since) => Next::TooFast(since),

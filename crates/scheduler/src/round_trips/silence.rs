@@ -1,0 +1,121 @@
+//! A link that has become far slower: its queue grows to seconds, and nothing that is sent into it comes back in time.
+//!
+//! Clients send their data and handshakes again then, and such packets are not measured. So there are no round trips that
+//! would show the rate, and the queue only passes if far less is sent.
+
+use alloc::vec::Vec;
+
+use super::{Moments, RoundTrips, Sample};
+use crate::time::{Instant, MS};
+
+/// Silence is so long without a round trip, beyond the usual ones, though so many grants were sent as long ago.
+const SILENT_NS: u64 = 400 * MS;
+const SILENT_CHUNKS: u64 = 8;
+/// The last round trip met at least this queue beyond the pacer's own. Where clients have gone away, none has.
+const SILENT_QUEUE_NS: u64 = 50 * MS;
+/// In a silence the rate of a drain becomes this part of itself, down to this part of the known rate.
+const DEEPER: f64 = 0.25;
+const DEEPEST: f64 = 1.0 / 16.0;
+/// A queue grows if so many round trips or more show it, by this part of the time, and if that explains this part of how
+/// they differ.
+const GROWS: f64 = 0.2;
+const GROWS_LEAST: usize = 4;
+const GROWS_STEADILY: f64 = 0.7;
+
+impl RoundTrips {
+    /// The part of the known rate that is sent after this one in a silence.
+    pub fn deeper(gain: f64) -> f64 {
+        (gain * DEEPER).max(DEEPEST)
+    }
+
+    /// Whether packets are sent into a queue that none comes back from.
+    pub fn is_silent(&self, now: Instant) -> bool {
+        let silent_ns = SILENT_NS + 2 * self.rtt_ns();
+        let Some((_, sent_bytes)) = self.last.filter(|(at, _)| now.ns_since(*at) >= silent_ns) else { return false };
+        let met_queue = |it: &Sample| it.above_ns.is_none_or(|above_ns| above_ns > it.own_ns + SILENT_QUEUE_NS);
+        let due = self.points.iter().rev().find(|it| now.ns_since(it.at) >= silent_ns);
+        let due_bytes = due.map_or(0, |it| it.sent_bytes.saturating_sub(sent_bytes));
+        due_bytes >= SILENT_CHUNKS * self.chunk_bytes && self.samples.back().is_some_and(met_queue)
+    }
+
+    /// Whether round trips that were measured between these times became steadily longer. Those of a longer path do not.
+    pub fn has_grown(&self, from: Instant, until: Instant) -> bool {
+        let counts = |it: &&Sample| from <= it.at && it.at <= until;
+        let excess = |it: &Sample| Some((it.sent_at.ns_since(from) as f64, it.above_ns? as f64));
+        let points: Vec<(f64, f64)> = self.samples.iter().filter(counts).filter_map(excess).collect();
+        let Moments { of_x: of_sent, of_both, of_y: of_excess, .. } = Moments::new(&points);
+        points.len() >= GROWS_LEAST
+            && of_both > GROWS * of_sent
+            && of_both * of_both > GROWS_STEADILY * of_sent * of_excess
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{Load, RttKind},
+        *,
+    };
+
+    const CHUNK_BYTES: u64 = 4_344;
+    const CHUNK_MS: u64 = 4;
+
+    /// Round trips of a second, one in so many milliseconds: of 1 ms, and from 800 ms on of so much more. A grant is sent
+    /// every 4 ms, for so long after the last round trip. Also returns the time.
+    fn second(every_ms: u64, more_ms: impl Fn(u64) -> u64, after_ms: u64) -> (RoundTrips, Instant) {
+        let (mut seen, mut now) = (RoundTrips::default(), Instant::ORIGIN);
+        for at_ms in 0..=1_000 + after_ms {
+            now = Instant::from_ns(at_ms * MS);
+            let sent_bytes = at_ms / CHUNK_MS * CHUNK_BYTES;
+            seen.handle_load(now, Load { sent_bytes, room_at: now, waits: true, chunk_bytes: CHUNK_BYTES });
+            if at_ms <= 1_000 && at_ms % every_ms == 0 {
+                let rtt_ms = 1 + if at_ms < 800 { 0 } else { more_ms(at_ms - 800) };
+                seen.handle_round_trip(now, 7, rtt_ms * MS, RttKind::Handshake, 0);
+            }
+        }
+        (seen, now)
+    }
+
+    fn is_silent(more_ms: u64, after_ms: u64) -> bool {
+        let (seen, now) = second(10, |_| more_ms, after_ms);
+        seen.is_silent(now)
+    }
+
+    #[test]
+    fn nothing_comes_back_from_a_long_queue() {
+        assert!(is_silent(150, 440));
+        assert!(!is_silent(150, 350), "not for long yet");
+        assert!(!is_silent(20, 440), "the clients have gone");
+        assert!(!is_silent(150, 420), "only five grants are due");
+    }
+
+    #[test]
+    fn a_round_trip_that_is_told_ends_a_silence() {
+        let (mut seen, now) = second(10, |_| 150, 440);
+        seen.handle_round_trip(now, 7, 500 * MS, RttKind::Data, 0);
+        assert!(!seen.is_silent(now));
+    }
+
+    #[test]
+    fn a_round_trip_of_seconds_counts() {
+        let (mut seen, now) = second(10, |_| 0, 6_000);
+        let samples = seen.samples.len();
+        seen.handle_round_trip(now, 7, 5_500 * MS, RttKind::Handshake, 0);
+        assert!(seen.samples.back().is_some_and(|it| it.rtt_ns == 5_500 * MS), "{samples}");
+        let delivered_bytes = 1_500.0 / CHUNK_MS as f64 * CHUNK_BYTES as f64;
+        let told = seen.samples.back().map_or(0.0, |it| it.delivered_bytes);
+        assert!((told / delivered_bytes - 1.0).abs() < 0.03, "{told} of {delivered_bytes}");
+    }
+
+    #[test]
+    fn a_queue_grows_and_a_longer_path_does_not() {
+        let has_grown = |more_ms: fn(u64) -> u64| {
+            let (seen, now) = second(5, more_ms, 0);
+            seen.has_grown(Instant::from_ns(800 * MS), now)
+        };
+        assert!(has_grown(|ms| ms * 4 / 5));
+        assert!(!has_grown(|_| 100));
+        assert!(!has_grown(|ms| 100 + ms / 20), "a tenth of jitter, or of the rate");
+        assert!(!has_grown(|ms| ms * 7_919 % 100), "jitter");
+    }
+}

@@ -133,14 +133,23 @@ impl Link {
         self.chunk_bytes
     }
 
+    /// Payload of the longest grant.
+    pub fn longest_grant_bytes(&self) -> u64 {
+        self.chunk_bytes.saturating_add(self.rest_bytes())
+    }
+
     /// Payload of a grant to a job that wants so much. A short rest goes with the chunk before it: it would cost a wake-up of
     /// the driver, and few jobs could overtake it.
     pub fn grant_bytes(&self, wanted_bytes: u64) -> u64 {
-        let rest_bytes = match self.pacing.chunk {
+        if wanted_bytes <= self.longest_grant_bytes() { wanted_bytes } else { self.chunk_bytes }
+    }
+
+    /// The longest rest that goes with the chunk before it.
+    fn rest_bytes(&self) -> u64 {
+        match self.pacing.chunk {
             Chunk::ByRate | Chunk::BySizes => self.chunk_bytes / 2,
             Chunk::Bytes(_) => 0,
-        };
-        if wanted_bytes <= self.chunk_bytes.saturating_add(rest_bytes) { wanted_bytes } else { self.chunk_bytes }
+        }
     }
 
     /// Records granted bytes, counted as on the wire.

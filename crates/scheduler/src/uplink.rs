@@ -451,7 +451,7 @@ impl Uplink {
     /// Marks the first jobs of classes as late if they cannot meet their deadline even with the whole link.
     fn find_late(&mut self, now: Instant) {
         let Some(classes) = self.classes.as_ref().filter(|classes| classes.policy() == Policy::Edf) else { return };
-        for job in late::jobs(now, classes, &self.queues, &self.jobs, &self.settings, self.link.chunk_bytes()) {
+        for job in late::jobs(now, classes, &self.queues, &self.jobs, &self.settings, self.link.longest_grant_bytes()) {
             self.jobs[job.index()].late = true;
             self.rank_anew(job);
         }

@@ -12,18 +12,18 @@ use crate::{
 
 /// The jobs at the head of their class that cannot meet their deadline even with the whole link.
 ///
-/// The test allows for the time by which the link may already be taken: a grant and the time decided ahead.
+/// The test allows for the time by which the link may already be taken: the longest grant and the time decided ahead.
 pub(super) fn jobs(
     now: Instant,
     classes: &Classes,
     queues: &[ClassQueue],
     jobs: &Slab<Job>,
     settings: &Settings,
-    chunk_bytes: u64,
+    longest_grant_bytes: u64,
 ) -> Vec<JobId> {
     let ns_for = |bytes: u64| settings.rate.map_or(0, |rate| rate.ns_for(bytes));
-    let chunk_bytes = settings.wire_bytes(&Path::UNKNOWN, chunk_bytes);
-    let taken_ns = ns_for(chunk_bytes).saturating_add(settings.pacing.ahead_ns);
+    let grant_bytes = settings.wire_bytes(&Path::UNKNOWN, longest_grant_bytes);
+    let taken_ns = ns_for(grant_bytes).saturating_add(settings.pacing.ahead_ns);
     let mut late = Vec::new();
     for (class, queue) in queues.iter().enumerate() {
         let is_late = |job: &JobId| {

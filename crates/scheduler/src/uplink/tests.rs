@@ -464,12 +464,12 @@ fn what_needs_no_leave_takes_from_all_parts_alike() {
 
 #[test]
 fn who_would_be_late_by_less_than_a_grant_keeps_its_place() {
-    for (bytes, is_late) in [(61_500, false), (66_000, true)] {
+    for (bytes, is_late) in [(61_500, false), (66_000, false), (68_500, true)] {
         let mut share = share(Policy::Edf, &[1]);
         share.classes[0].deadline_ns = Some(150_000_000);
         let mut uplink = shared(Order::Fifo, share);
-        // Decided at 99.5 ms, and on the link for 51.5 ms and 55.2 ms: a new job may find the link taken for
-        // 2.9 ms.
+        // Decided at 99.5 ms, and on the link for 51.5, 55.2 and 57.3 ms: a new job may find the link taken for
+        // 6.0 ms.
         let first = waiting_of(&mut uplink, ms(0), 0, bytes);
         let second = waiting_of(&mut uplink, ms(1), 0, 2_000);
         let expected = if is_late { [second, first] } else { [first, second] };

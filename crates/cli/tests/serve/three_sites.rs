@@ -108,7 +108,7 @@ impl Bed {
     fn serpent(&self, pairs: &[(&str, &str)]) -> (Serpent, Server) {
         let text = replaced(documented("toml", self.site), pairs);
         let (clear, tls) = (free(), free());
-        let listen = [("http://:80", &*format!("http://{clear}")), (":443", &*tls.to_string())];
+        let listen = [("\"http://:80\"", &*format!("\"http://{clear}\"")), ("\":443\"", &*format!("\"{tls}\""))];
         let text = self.here(&replaced(text, &listen));
         let file = self.path("serpent.toml");
         let table = "[uplink]\nrate = \"off\"\n";

@@ -130,10 +130,6 @@ const CLIMB_MOST: f64 = 0.01;
 const DOUBT_NS: u64 = 3_000 * MS;
 /// Busy time at the upper end after which the link is taken to be faster, if it was not given.
 const FASTER_NS: u64 = 500 * MS;
-/// Weight of a measurement that corrects the estimate.
-const CORRECTION: f64 = 0.4;
-/// A queue that stands while this part of the rate is sent may be no queue at all.
-const GAIN_LEAST: f64 = 0.5;
 /// Least time between two decisions.
 const TURN_NS: u64 = 5 * MS;
 /// A round lasts a round trip and this: enough for samples to come back.
@@ -142,12 +138,16 @@ const ROUND_NS: u64 = 30 * MS;
 const SLOPE_LEAST_NS: u64 = 40 * MS;
 /// A measurement within this range of the old estimate corrects it; one outside replaces it.
 const SAME: core::ops::Range<f64> = 0.85..1.15;
+/// Weight of a measurement that corrects the estimate.
+const CORRECTION: f64 = 0.4;
 /// A queue of this length, or of so many chunks, is drained if it shows for this long.
 const LONG_QUEUE_NS: u64 = 6 * MS;
 const LONG_QUEUE_CHUNKS: u64 = 2;
 /// A queue of so many times this length was not made on purpose.
 const OVERLONG: u64 = 4;
 const LONG_QUEUE_BELIEVED_NS: u64 = 60 * MS;
+/// A queue that stands while this part of the rate is sent may be no queue at all.
+const GAIN_LEAST: f64 = 0.5;
 
 impl Correction {
     /// Makes a correction of this rate. `most` is the largest part of it that may be used; `None` leaves that to the

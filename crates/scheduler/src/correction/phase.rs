@@ -1,8 +1,8 @@
-//! What a correction is doing: it follows a queue that it steers, or works one off.
+//! The phases of a correction: a queue is steered, or it is worked off.
 
 use crate::time::Instant;
 
-/// What a correction is doing.
+/// The present phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Phase {
     Follow,
@@ -28,7 +28,7 @@ pub struct Round {
     pub sent_bytes: u64,
 }
 
-/// What a drain has left of the queue.
+/// The part of a queue that a drain has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     Nothing,

@@ -24,8 +24,10 @@ mod agenda;
 mod bottleneck;
 mod connection;
 mod cubic;
+mod frame;
 mod network;
 mod path;
+mod queue;
 mod receiver;
 mod sender;
 mod server;
@@ -36,8 +38,8 @@ use workload::sequence::Request;
 
 use self::{
     agenda::Event,
-    bottleneck::{Cargo, Frame},
     connection::{Connection, ConnectionId, Expected, Handshake},
+    frame::{Cargo, Frame},
     network::earlier,
     receiver::Receiver,
     sender::{Sender, SmallQueue},
@@ -46,6 +48,7 @@ pub use self::{
     bottleneck::Shaping,
     network::{BottleneckAt, Discipline, OtherTraffic, PacketSettings, PacketStats, Packets},
     path::ClientPath,
+    queue::Queueing,
 };
 use crate::{Ended, Model, Ticket};
 
@@ -261,7 +264,9 @@ impl Packets {
     /// A frame leaves the bottleneck.
     fn leave(&mut self) {
         self.link_armed = false;
-        let Some(Frame { connection: id, cargo, .. }) = self.bottleneck.poll_frame(self.now_ns) else { return };
+        let left = self.bottleneck.poll_frame(self.now_ns);
+        self.take_dropped();
+        let Some(Frame { connection: id, cargo, .. }) = left else { return };
         let now_ns = self.now_ns;
         if let Some(group) = self.connection(id).map(|it| it.group) {
             let lane = self.lane_of(group);

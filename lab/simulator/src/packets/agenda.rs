@@ -5,7 +5,7 @@ use std::{
     collections::BinaryHeap,
 };
 
-use super::{bottleneck::Cargo, connection::ConnectionId, receiver::Ack};
+use super::{connection::ConnectionId, frame::Cargo, receiver::Ack};
 
 /// An event of the packet model.
 #[derive(Clone, Copy, Debug)]

@@ -1,33 +1,11 @@
-//! The bottleneck: queues of frames before a link of a given rate.
-
-use std::collections::VecDeque;
+//! The bottleneck: a queue of frames before a link of a given rate.
 
 use workload::rate::Link;
 
-use super::connection::ConnectionId;
-
-/// A frame on its way to a client.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
-    pub connection: ConnectionId,
-    /// Bytes on the wire.
-    pub bytes: u32,
-    pub cargo: Cargo,
-}
-
-/// The contents of a frame.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Cargo {
-    SynAck,
-    /// Payload from this offset of the connection's stream; `pushed` if the server's write ended with it.
-    Data {
-        seq: u64,
-        payload_bytes: u32,
-        pushed: bool,
-    },
-    /// An acknowledgement or a FIN, which has no effect on the client here.
-    Bare,
-}
+use super::{
+    frame::Frame,
+    queue::{Queue, Queueing},
+};
 
 /// How the link sends a frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,29 +21,30 @@ pub enum Shaping {
     },
 }
 
-/// Strict priority between bands, first in, first out within each.
+/// A queue, and the link behind it.
 #[derive(Debug)]
 pub(super) struct Bottleneck {
     link: Link,
     shaping: Shaping,
-    queue_packets: usize,
-    bands: Vec<VecDeque<Frame>>,
+    queue: Queue,
     /// Capacity since the start that is used or expired.
     spent_bytes: f64,
     /// The frame on the line, and when it will be delivered.
     serving: Option<(u64, Frame)>,
     pub carried_bytes: u64,
     pub carried_frames: u64,
+    /// Frames that were dropped since the owner looked.
+    pub dropped: Vec<Frame>,
 }
 
 impl Bottleneck {
-    /// At most `queue_packets` wait in each band.
-    pub fn new(link: Link, shaping: Shaping, queue_packets: u32, bands: usize) -> Self {
+    /// At most `queue_packets` wait: in each band of a first-in, first-out queue, or in all. The seed decides what PIE drops.
+    pub fn new(link: Link, shaping: Shaping, queueing: Queueing, queue_packets: u32, bands: usize, seed: u64) -> Self {
+        let mtu_ns = link.first_rate().ns_for(1514.0) as u64;
         Self {
             link,
             shaping,
-            queue_packets: queue_packets as usize,
-            bands: vec![VecDeque::new(); bands.max(1)],
+            queue: Queue::new(queueing, queue_packets as usize, bands, mtu_ns, seed),
             // A bucket begins full.
             spent_bytes: match shaping {
                 Shaping::Line => 0.0,
@@ -74,53 +53,45 @@ impl Bottleneck {
             serving: None,
             carried_bytes: 0,
             carried_frames: 0,
+            dropped: Vec::new(),
         }
     }
 
-    /// Whether the queue accepts another frame.
+    /// Whether the queue has place for another frame.
     pub fn has_place(&self, band: u8) -> bool {
-        let at = self.band(band);
-        self.bands[at].len() < self.queue_packets || (self.shaping == Shaping::Line && self.serving.is_none())
+        self.queue.has_place(band) || (self.shaping == Shaping::Line && self.serving.is_none())
     }
 
-    /// Queues a frame. Returns false if the queue is full; then the frame is dropped.
-    pub fn handle_frame(&mut self, now_ns: u64, band: u8, frame: Frame) -> bool {
-        if !self.has_place(band) {
-            return false;
-        }
+    /// Queues a frame, or drops it or others.
+    pub fn handle_frame(&mut self, now_ns: u64, band: u8, frame: Frame) {
         if self.shaping == Shaping::Line && self.serving.is_none() {
             self.spent_bytes = self.spent_bytes.max(self.link.capacity_at(now_ns as f64));
             self.serve(frame);
         } else {
-            let at = self.band(band);
-            self.bands[at].push_back(frame);
+            self.queue.push(now_ns, band, frame, &mut self.dropped);
         }
-        true
     }
 
     /// When the next frame leaves; `None` without frames.
     pub fn poll_timeout(&self, now_ns: u64) -> Option<u64> {
         match self.shaping {
             Shaping::Line => self.serving.map(|(at_ns, _)| at_ns),
-            Shaping::Bucket { .. } => {
-                let waits = self.bands.iter().any(|band| !band.is_empty());
-                waits.then(|| self.moment(self.spent_bytes).max(now_ns))
-            }
+            Shaping::Bucket { .. } => (!self.queue.is_empty()).then(|| self.moment(self.spent_bytes).max(now_ns)),
         }
     }
 
-    /// The frame that leaves at `now_ns`, the time of [`Bottleneck::poll_timeout`].
+    /// The frame that leaves at `now_ns`, the time of [`Bottleneck::poll_timeout`]; `None` if all that waited were dropped.
     pub fn poll_frame(&mut self, now_ns: u64) -> Option<Frame> {
         let frame = match self.shaping {
             Shaping::Line => {
                 let (_, frame) = self.serving.take()?;
-                if let Some(next) = self.next() {
+                if let Some(next) = self.queue.pop(now_ns, &mut self.dropped) {
                     self.serve(next);
                 }
                 frame
             }
             Shaping::Bucket { burst_bytes } => {
-                let frame = self.next()?;
+                let frame = self.queue.pop(now_ns, &mut self.dropped)?;
                 let full = self.link.capacity_at(now_ns as f64) - burst_bytes as f64;
                 self.spent_bytes = self.spent_bytes.max(full) + f64::from(frame.bytes);
                 frame
@@ -136,26 +107,21 @@ impl Bottleneck {
         self.serving = Some((self.moment(self.spent_bytes), frame));
     }
 
-    fn next(&mut self) -> Option<Frame> {
-        self.bands.iter_mut().find_map(VecDeque::pop_front)
-    }
-
     fn moment(&self, capacity_bytes: f64) -> u64 {
         if capacity_bytes <= 0.0 { 0 } else { self.link.when_capacity_is(capacity_bytes).ceil() as u64 }
-    }
-
-    fn band(&self, band: u8) -> usize {
-        usize::from(band).min(self.bands.len() - 1)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::{connection::ConnectionId, frame::Cargo},
+        *,
+    };
 
     /// 8 Mbit/s: a byte takes a microsecond.
     fn bottleneck(shaping: Shaping, queue_packets: u32, bands: usize) -> Bottleneck {
-        Bottleneck::new(Link::constant("8mbit".parse().unwrap()), shaping, queue_packets, bands)
+        Bottleneck::new(Link::constant("8mbit".parse().unwrap()), shaping, Queueing::Fifo, queue_packets, bands, 1)
     }
 
     fn frame(bytes: u32) -> Frame {
@@ -176,7 +142,7 @@ mod tests {
     fn a_line_sends_one_frame_after_the_other_and_saves_nothing_up() {
         let mut line = bottleneck(Shaping::Line, 10, 1);
         for bytes in [1000, 500] {
-            assert!(line.handle_frame(10_000_000, 0, frame(bytes)));
+            line.handle_frame(10_000_000, 0, frame(bytes));
         }
         assert_eq!(leaves(&mut line), [(11_000, 1000), (11_500, 500)]);
     }
@@ -185,7 +151,7 @@ mod tests {
     fn a_bucket_lets_a_burst_and_a_frame_go_at_once_and_then_keeps_the_rate() {
         let mut bucket = bottleneck(Shaping::Bucket { burst_bytes: 1600 }, 10, 1);
         for bytes in [1000, 1001, 1002, 1003] {
-            assert!(bucket.handle_frame(10_000_000, 0, frame(bytes)));
+            bucket.handle_frame(10_000_000, 0, frame(bytes));
         }
         let mut left = Vec::new();
         let mut now_ns = 10_000_000;
@@ -200,15 +166,16 @@ mod tests {
     #[test]
     fn what_finds_the_queue_full_is_dropped() {
         let mut line = bottleneck(Shaping::Line, 2, 1);
-        let taken: Vec<bool> = (0..4).map(|_| line.handle_frame(0, 0, frame(100))).collect();
-        assert_eq!(taken, [true, true, true, false], "one on the line and two that wait");
+        (100..104).for_each(|bytes| line.handle_frame(0, 0, frame(bytes)));
+        let dropped: Vec<u32> = line.dropped.iter().map(|frame| frame.bytes).collect();
+        assert_eq!(dropped, [103], "one is on the line, and two wait");
     }
 
     #[test]
     fn a_lower_band_goes_first_but_nothing_is_broken_off() {
         let mut line = bottleneck(Shaping::Line, 10, 3);
         for (band, bytes) in [(2, 1000), (2, 999), (1, 500), (0, 60)] {
-            assert!(line.handle_frame(0, band, frame(bytes)));
+            line.handle_frame(0, band, frame(bytes));
         }
         let order: Vec<u32> = leaves(&mut line).into_iter().map(|(_, bytes)| bytes).collect();
         assert_eq!(order, [1000, 60, 500, 999]);
@@ -217,7 +184,7 @@ mod tests {
     #[test]
     fn a_change_of_the_rate_meets_the_frame_on_the_line() {
         let link = Link::constant("8mbit".parse().unwrap()).then(500_000, "16mbit".parse().unwrap()).unwrap();
-        let mut line = Bottleneck::new(link, Shaping::Line, 10, 1);
+        let mut line = Bottleneck::new(link, Shaping::Line, Queueing::Fifo, 10, 1, 1);
         line.handle_frame(0, 0, frame(1000));
         assert_eq!(leaves(&mut line), [(750, 1000)]);
     }

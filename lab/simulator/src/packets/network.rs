@@ -11,9 +11,11 @@ use workload::{rate::Link, wire::WireModel};
 
 use super::{
     agenda::{Agenda, Event},
-    bottleneck::{Bottleneck, Cargo, Frame, Shaping},
+    bottleneck::{Bottleneck, Shaping},
     connection::{Connection, ConnectionId},
+    frame::{Cargo, Frame},
     path::{ClientPath, Lane},
+    queue::Queueing,
 };
 use crate::Ended;
 
@@ -46,7 +48,9 @@ pub struct PacketSettings {
     pub link: Link,
     /// How the bottleneck limits the rate.
     pub shaping: Shaping,
-    /// Most packets that wait in each band.
+    /// How the bottleneck's queue chooses the next frame. The bands of [`Discipline::Bands`] are queues of [`Queueing::Fifo`].
+    pub queueing: Queueing,
+    /// Most packets that wait: in each band, or in all of another queue.
     pub queue_packets: u32,
     /// The location of the bottleneck.
     pub bottleneck: BottleneckAt,
@@ -95,6 +99,7 @@ impl PacketSettings {
         Self {
             link,
             shaping: Shaping::Bucket { burst_bytes },
+            queueing: Queueing::Fifo,
             queue_packets: 1000,
             bottleneck: BottleneckAt::Server,
             gso_segments: 1,
@@ -118,7 +123,7 @@ pub struct PacketStats {
     pub carried_bytes: u64,
     /// Frames that passed it.
     pub carried_frames: u64,
-    /// Frames dropped at a full queue.
+    /// Frames dropped by the bottleneck's queue.
     pub dropped: u64,
     /// Frames lost on the way to the clients.
     pub lost: u64,
@@ -211,7 +216,14 @@ impl Packets {
         Self {
             now_ns: 0,
             agenda,
-            bottleneck: Bottleneck::new(settings.link.clone(), settings.shaping, settings.queue_packets, bands),
+            bottleneck: Bottleneck::new(
+                settings.link.clone(),
+                settings.shaping,
+                settings.queueing,
+                settings.queue_packets,
+                bands,
+                settings.seed,
+            ),
             link_armed: false,
             lanes: lanes.collect(),
             connections: Vec::new(),
@@ -229,7 +241,7 @@ impl Packets {
 
     /// Counters since the start.
     pub fn stats(&self) -> PacketStats {
-        let Bottleneck { carried_bytes, carried_frames, .. } = self.bottleneck;
+        let &Bottleneck { carried_bytes, carried_frames, .. } = &self.bottleneck;
         PacketStats { carried_bytes, carried_frames, ..self.stats }
     }
 
@@ -288,13 +300,21 @@ impl Packets {
     pub(super) fn transmit(&mut self, id: ConnectionId, bytes: u32, cargo: Cargo) {
         let Some(band) = self.connection(id).map(|it| it.band) else { return };
         let band = if matches!(cargo, Cargo::Data { .. }) { band } else { 0 };
-        if !self.bottleneck.handle_frame(self.now_ns, band, Frame { connection: id, bytes, cargo }) {
+        self.bottleneck.handle_frame(self.now_ns, band, Frame { connection: id, bytes, cargo });
+        self.take_dropped();
+        self.arm_link();
+    }
+
+    /// What the bottleneck dropped no longer is in the device's queue.
+    pub(super) fn take_dropped(&mut self) {
+        while let Some(frame) = self.bottleneck.dropped.pop() {
             self.stats.dropped += 1;
-            if let (Cargo::Data { payload_bytes, .. }, Some(connection)) = (cargo, self.connection(id)) {
+            if let (Cargo::Data { payload_bytes, .. }, Some(connection)) =
+                (frame.cargo, self.connection(frame.connection))
+            {
                 connection.sender.handle_left(payload_bytes);
             }
         }
-        self.arm_link();
     }
 
     pub(super) fn arm_link(&mut self) {
@@ -314,9 +334,8 @@ impl Packets {
         let gap: f64 = Exp1.sample(&mut self.dice);
         self.agenda.add(self.now_ns + (gap * mean_ns) as u64, Event::Other);
         let frame = Frame { connection: ConnectionId::default(), bytes: OTHER_BYTES, cargo: Cargo::Bare };
-        if !self.bottleneck.handle_frame(self.now_ns, 0, frame) {
-            self.stats.dropped += 1;
-        }
+        self.bottleneck.handle_frame(self.now_ns, 0, frame);
+        self.take_dropped();
         self.arm_link();
     }
 

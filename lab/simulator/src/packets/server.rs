@@ -7,8 +7,8 @@ use scheduler::{
 
 use super::{
     agenda::Event,
-    bottleneck::Cargo,
     connection::{Connection, ConnectionId, Serving},
+    frame::Cargo,
     network::{BottleneckAt, Gate, Packets, SYN_ACK_BYTES, earlier},
     receiver::Ack,
     sender::Outgoing,

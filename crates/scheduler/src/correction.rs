@@ -23,7 +23,7 @@ mod tests;
 use self::phase::{Drain, Left, Phase, Round};
 pub use crate::round_trips::Load;
 use crate::{
-    round_trips::{RoundTrips, RttKind},
+    round_trips::{RoundTrip, RoundTrips, Slope},
     time::{Instant, MS},
     units::Rate,
 };
@@ -73,6 +73,8 @@ pub struct Correction {
     far_too_high: Option<Instant>,
     /// The least rate of the link, in bits per second, after a queue that no packet came back from.
     after_silence: Option<f64>,
+    /// The length of a queue that a drain has not worked off, and that has not shown the rate of the link.
+    drained_in_vain_ns: Option<u64>,
 }
 
 /// Why the given rate cannot be that of the bottleneck.
@@ -183,6 +185,7 @@ impl Correction {
             counts_from: Instant::ORIGIN,
             far_too_high: None,
             after_silence: None,
+            drained_in_vain_ns: None,
         }
     }
 
@@ -210,15 +213,14 @@ impl Correction {
         Some(core::time::Duration::from_nanos(queue_ns.max(0).cast_unsigned()))
     }
 
-    /// Takes a round trip measured just now. `path` is a number of the client. Those of its neighbours differ in the lowest 16
-    /// bits.
-    pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, load: Load) {
+    /// Takes a round trip.
+    pub fn handle_round_trip(&mut self, now: Instant, round_trip: RoundTrip, load: Load) {
         self.round_trips.handle_load(now, load);
         let idle_most_ns = match self.phase {
             Phase::Follow => self.long_queue_ns(now),
             Phase::Drain(_) => 0,
         };
-        self.round_trips.handle_round_trip(now, path, rtt_ns, kind, idle_most_ns);
+        self.round_trips.handle_round_trip(now, round_trip, idle_most_ns);
     }
 
     /// Decides whether the rate changes; returns true if [`Correction::rate`] has changed. Call after each grant, or
@@ -241,7 +243,7 @@ impl Correction {
             Some(queue_ns) if queue_ns > self.long_queue_ns(now) as i64 => {
                 self.queue_since = self.queue_since.or(Some(now));
             }
-            Some(_) => self.queue_since = None,
+            Some(_) => (self.queue_since, self.drained_in_vain_ns) = (None, None),
             None => {}
         }
         match self.phase {
@@ -306,7 +308,7 @@ impl Correction {
 
     /// Packets sent before then say nothing of the queue that is to be steered.
     pub(crate) fn ignore_before(&mut self, from: Instant) {
-        (self.counts_from, self.queue_since) = (from, None);
+        (self.counts_from, self.queue_since, self.drained_in_vain_ns) = (from, None, None);
     }
 
     /// Goes on around another rate, in bits per second, of which this part may be used.
@@ -393,7 +395,7 @@ impl Correction {
         self.low_ns = if is_low { self.low_ns + busy_ns } else { 0 };
         if self.low_ns >= LOW_NS + 2 * self.round_trips.rtt_ns() {
             self.low_ns = 0;
-            match self.round_trips.slope(since, 0) {
+            match self.round_trips.slope(since, 0).map(|slope| slope.bits) {
                 // The link carries less than it did.
                 Some(slope) if slope < self.rate * 0.98 => self.carried = slope,
                 // A queue would have gone by now: it is noise, or other senders have it.
@@ -406,7 +408,7 @@ impl Correction {
             }
         } else if now.ns_since(self.carried_at) >= CARRIED_OVER_NS {
             self.carried_at = now;
-            if let Some(slope) = self.round_trips.slope(since, 0) {
+            if let Some(Slope { bits: slope, .. }) = self.round_trips.slope(since, 0) {
                 self.carried = self.carried.max(slope.min(self.rate));
             }
         }
@@ -461,7 +463,12 @@ impl Correction {
         }
         self.has_grown = self.round_trips.has_grown(since, now);
         let queue_ns = queue_ns.max(0).cast_unsigned();
-        let gain = if queue_ns > 10 * self.long_queue_ns(now) { GAIN_LEAST } else { 0.8 };
+        let gain = match self.drained_in_vain_ns {
+            _ if queue_ns <= 10 * self.long_queue_ns(now) => 0.8,
+            // Half of the rate was too much, and what came back did not show how much.
+            Some(before_ns) if queue_ns > before_ns / 2 => RoundTrips::deeper(GAIN_LEAST),
+            _ => GAIN_LEAST,
+        };
         self.drain_at(now, sent_bytes, queue_ns, since, gain);
     }
 
@@ -501,7 +508,7 @@ impl Correction {
         let mut is_learned = true;
         if gain < GAIN_LEAST {
             // Much of what passed was sent again, so the slope may be far too low.
-            self.after_silence = Some(slope.unwrap_or(0.0).max(self.estimate * gain));
+            self.after_silence = Some(slope.map_or(0.0, |slope| slope.bits).max(self.estimate * gain));
         }
         if stands && self.round_trips.carried_all(now, self.round.began, sent_in_round_bytes) {
             if gain > GAIN_LEAST {
@@ -511,7 +518,9 @@ impl Correction {
             }
             // The queue did not shrink at a lower rate: the path itself has become longer.
             self.round_trips.learn_paths(self.round.began);
-        } else if let Some(slope) = slope.filter(|_| self.round_trips.was_full(now, since)) {
+        } else if let Some(Slope { bits: slope, .. }) =
+            slope.filter(|slope| self.round_trips.was_full(now, since, *slope))
+        {
             // From the first sign of the queue to its end.
             if slope < self.settled * SAME.start {
                 self.far_too_high = Some(since);
@@ -526,6 +535,7 @@ impl Correction {
         self.settled = self.estimate;
         // A queue that has taught nothing yet is the same one when it is drained again.
         self.queue_since = if is_learned { None } else { Some(since) };
+        self.drained_in_vain_ns = if is_learned { None } else { Some(queue_ns) };
         (self.steering, self.mean_queue_ns) = (0.0, 0.0);
         (self.quiet_ns, self.climb) = (0, 0.0);
         self.phase = Phase::Follow;
@@ -571,11 +581,11 @@ impl Correction {
     /// The bottleneck's rate by the queue that shows now, if the queue is old enough.
     fn congested_slope(&self, now: Instant) -> Option<f64> {
         let since = self.queue_since.filter(|since| now.ns_since(*since) >= SLOPE_LEAST_NS)?;
-        self.slope(now, since)
+        Some(self.slope(now, since)?.bits)
     }
 
-    fn slope(&self, now: Instant, since: Instant) -> Option<f64> {
+    fn slope(&self, now: Instant, since: Instant) -> Option<Slope> {
         let slope = self.round_trips.slope(since, self.long_queue_ns(now) / 4)?;
-        (slope >= Rate::MIN.bits_per_second() as f64).then_some(slope)
+        (slope.bits >= Rate::MIN.bits_per_second() as f64).then_some(slope)
     }
 }

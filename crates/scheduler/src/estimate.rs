@@ -24,9 +24,9 @@
 //!
 //! Only busy periods teach anything; in idle periods the estimate stays.
 
-pub use crate::round_trips::{RttKind, round_trip_of_means};
+pub use crate::round_trips::{RoundTrip, RttKind, round_trip_of_means};
 use crate::{
-    round_trips::{Load, RoundTrips},
+    round_trips::{Load, RoundTrips, Slope},
     time::{Instant, MS},
     units::Rate,
 };
@@ -50,6 +50,8 @@ pub struct Estimator {
     round_trips: RoundTrips,
     /// Whether the estimate is that of a queue that has been worked off.
     is_measured: bool,
+    /// Whether the estimate is what was sent in a silence: it may be far too low already.
+    is_least: bool,
     /// Whether the rate of this link was never known well.
     is_new: bool,
     /// Whether the last round trips met no queue.
@@ -99,7 +101,9 @@ const ROUND_NS: u64 = 30 * MS;
 const PROBE_QUEUE_NS: u64 = 15 * MS;
 /// Where chunks take long, it is longer, so that it shows. But a rate that is far too low must be left soon.
 const PROBE_QUEUE_MOST_NS: u64 = 40 * MS;
+/// It lasts at least so long, and so many chunks: with fewer, the rate may seem not to be used up.
 const PROBE_LEAST_NS: u64 = 60 * MS;
+const PROBE_LEAST_CHUNKS: u64 = 5;
 /// Samples of a queue over this time are enough to measure a rate.
 const SLOPE_LEAST_NS: u64 = 40 * MS;
 /// A measurement within this range of the old estimate corrects it; one outside replaces it.
@@ -125,6 +129,7 @@ impl Estimator {
             next_turn: Instant::ORIGIN,
             round_trips: RoundTrips::default(),
             is_measured: false,
+            is_least: false,
             is_new: true,
             seen_still: false,
             queue_since: None,
@@ -156,13 +161,12 @@ impl Estimator {
         self.queue_ns(now).map(core::time::Duration::from_nanos)
     }
 
-    /// Takes a round trip measured just now. `path` is a number of the client. Those of its neighbours differ in the lowest 16
-    /// bits.
-    pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, load: Load) {
+    /// Takes a round trip.
+    pub fn handle_round_trip(&mut self, now: Instant, round_trip: RoundTrip, load: Load) {
         self.round_trips.handle_load(now, load);
         self.round_trips.set_rough(!self.is_measured);
         let idle_most_ns = if matches!(self.phase, Phase::Cruise) { IDLE_QUEUE_NS } else { 0 };
-        self.round_trips.handle_round_trip(now, path, rtt_ns, kind, idle_most_ns);
+        self.round_trips.handle_round_trip(now, round_trip, idle_most_ns);
     }
 
     /// Decides whether the rate changes; returns true if [`Estimator::rate`] has changed. Call from time to
@@ -212,7 +216,7 @@ impl Estimator {
     /// Goes on from a rate that was once true.
     pub(crate) fn resume(&mut self, now: Instant, known: f64) {
         (self.estimate, self.settled) = (known, known);
-        (self.phase, self.is_measured) = (Phase::Cruise, false);
+        (self.phase, self.is_measured, self.is_least) = (Phase::Cruise, false, false);
         (self.probe_after_ns, self.last_probe) = (PROBE_EVERY_NS, now);
         self.queue_since = None;
         self.begin_round(now, 0);
@@ -231,7 +235,7 @@ impl Estimator {
         self.round_trips = seen;
         self.queue_since = Some(since);
         if let Some(slope) = self.slope_if_full(now, since) {
-            self.estimate = slope.min(known);
+            self.estimate = slope.bits.min(known);
         }
         let queue_ns = self.round_trips.excess_ns(now, since).or_else(|| self.round_trips.last_excess_ns());
         self.drain(now, sent_bytes, queue_ns.unwrap_or(0));
@@ -242,6 +246,17 @@ impl Estimator {
         self.resume(now, known);
         self.round_trips = seen;
         self.probe_from_here(now, sent_bytes);
+    }
+
+    /// Goes on from what was sent in a silence, in bits per second: the link has at least that.
+    pub(crate) fn resume_after_silence(&mut self, now: Instant, sent_bytes: u64, least: f64, seen: RoundTrips) {
+        self.resume_with_probe(now, sent_bytes, least, seen);
+        self.is_least = true;
+    }
+
+    /// The part of the estimate that is sent after this one in a silence.
+    fn deeper(&self, gain: f64) -> f64 {
+        RoundTrips::deeper(if self.is_least { 1.0 } else { gain })
     }
 
     /// The estimate is probably too low.
@@ -255,7 +270,10 @@ impl Estimator {
         let shows = self.queue_since.is_some();
         let elapsed_ns = now.ns_since(self.round.began);
         let lasts_ns = match self.phase {
-            Phase::Probe { gain } => PROBE_LEAST_NS.max((self.probe_queue_ns(now) as f64 / (gain - 1.0)) as u64),
+            Phase::Probe { gain } => {
+                let chunks_ns = PROBE_LEAST_CHUNKS * self.round_trips.chunk_ns(Rate::clamped(self.estimate * gain));
+                PROBE_LEAST_NS.max(chunks_ns).max((self.probe_queue_ns(now) as f64 / (gain - 1.0)) as u64)
+            }
             _ => ROUND_NS,
         };
         let over = elapsed_ns >= lasts_ns + self.rtt_ns() * 5 / 4;
@@ -265,16 +283,19 @@ impl Estimator {
                 self.settled = self.estimate;
                 self.congested_since = self.queue_since.unwrap_or(now);
                 let queue_ns = self.round_trips.last_excess_ns().unwrap_or(0);
-                self.drain_at(now, sent_bytes, queue_ns, RoundTrips::deeper(1.0));
+                self.drain_at(now, sent_bytes, queue_ns, self.deeper(1.0));
             }
             Phase::Search if shows => {
                 // If the link carries all of it, what shows is jitter. Less than a round does not tell.
-                let carried_all = used_up && self.carried_all(now, sent_bytes);
+                let slope = self.congested_slope(now);
+                let since = self.queue_since.unwrap_or(now);
+                let is_jitter = slope.is_some_and(|slope| self.round_trips.is_jitter(now, since, slope));
+                let carried_all = used_up && (is_jitter || self.carried_all(now, sent_bytes));
                 if carried_all && over {
                     self.queue_since = None;
                     self.search_on(now, sent_bytes);
-                } else if let Some(slope) = self.congested_slope(now).filter(|_| over && !carried_all) {
-                    self.estimate = slope;
+                } else if let Some(slope) = slope.filter(|_| over && !carried_all) {
+                    self.estimate = slope.bits;
                     self.last_probe = now;
                     self.drain(now, sent_bytes, queue_ns.unwrap_or(0));
                 } else if elapsed_ns >= SEARCH_PATIENCE_NS {
@@ -288,7 +309,7 @@ impl Estimator {
                 if over || long {
                     // The exact rate is known when the queue is gone. Only an estimate that is far off is
                     // replaced at once.
-                    let rough = self.congested_slope(now);
+                    let rough = self.congested_slope(now).map(|slope| slope.bits);
                     self.estimate =
                         rough.filter(|rough| !SAME.contains(&(rough / self.settled))).unwrap_or(self.settled);
                     self.probe_after_ns = (self.probe_after_ns * 2).min(PROBE_EVERY_MAX_NS);
@@ -319,7 +340,7 @@ impl Estimator {
                     self.settled = self.estimate;
                     // Only an estimate that is far off is replaced at once. A queue that stands while the
                     // uplink sends less than the link carries comes from other traffic.
-                    if let Some(slope) = self.congested_slope(now)
+                    if let Some(Slope { bits: slope, .. }) = self.congested_slope(now)
                         && slope < self.estimate * SAME.start
                         && used_up
                     {
@@ -339,11 +360,12 @@ impl Estimator {
                 let gone = queue_ns.is_some_and(|queue_ns| queue_ns <= self.queue_limit_ns(now) / 2)
                     && elapsed_ns >= self.rtt_ns();
                 if !gone && now >= until && self.round_trips.is_silent(now) {
-                    self.drain_at(now, sent_bytes, from_ns.max(elapsed_ns), RoundTrips::deeper(gain));
+                    self.drain_at(now, sent_bytes, from_ns.max(elapsed_ns), self.deeper(gain));
                 } else if (gone || now >= until) && gain < GAIN_LEAST {
                     // Much of what passed was sent again, so the slope may be far too low.
-                    let slope = self.slope_if_full(now, self.congested_since).unwrap_or(0.0);
+                    let slope = self.slope_if_full(now, self.congested_since).map_or(0.0, |slope| slope.bits);
                     self.estimate = slope.max(self.estimate * gain);
+                    self.is_least = true;
                     self.probe_from_here(now, sent_bytes);
                 } else if gone || now >= until {
                     let stands = !gone && queue_ns.is_some_and(|queue_ns| queue_ns > from_ns / 2);
@@ -358,12 +380,12 @@ impl Estimator {
                         self.round_trips.learn_paths(self.round.began);
                         self.estimate = self.settled;
                     // From the first sign of the queue to its end.
-                    } else if let Some(slope) = self.slope_if_full(now, self.congested_since) {
+                    } else if let Some(Slope { bits: slope, .. }) = self.slope_if_full(now, self.congested_since) {
                         let same = SAME.contains(&(slope / self.settled));
                         if !same {
                             self.probe_after_ns = PROBE_EVERY_NS;
                         }
-                        self.is_measured = true;
+                        (self.is_measured, self.is_least) = (true, false);
                         self.estimate = if same { self.settled + CORRECTION * (slope - self.settled) } else { slope };
                     }
                     self.settled = self.estimate;
@@ -442,25 +464,27 @@ impl Estimator {
     }
 
     /// The bottleneck's rate by the queue that shows now, if the queue is old enough.
-    fn congested_slope(&self, now: Instant) -> Option<f64> {
+    fn congested_slope(&self, now: Instant) -> Option<Slope> {
         let since = self.queue_since.filter(|since| now.ns_since(*since) >= SLOPE_LEAST_NS)?;
         self.slope_if_full(now, since)
     }
 
     /// The bottleneck's rate since then, if it was busy all the time, or else while packets waited for the longest.
-    fn slope_if_full(&self, now: Instant, since: Instant) -> Option<f64> {
+    fn slope_if_full(&self, now: Instant, since: Instant) -> Option<Slope> {
         let seen = &self.round_trips;
         let paused = seen.busy_ns(now) < now.ns_since(since);
         let queue = if paused { seen.longest_queue(now, since) } else { None };
         let slope = match queue {
-            Some((from, until)) => seen.slope_between(from, until)?.bits,
-            None if seen.was_full(now, since) => seen.slope(since, self.queue_limit_ns(now) / 4)?,
-            None => return None,
+            Some((from, until)) => seen.slope_between(from, until)?,
+            None => {
+                let slope = seen.slope(since, self.queue_limit_ns(now) / 4)?;
+                seen.was_full(now, since, slope).then_some(slope)?
+            }
         };
         // Where little is known, a slope may be that of a link that was idle in between.
         let carried = seen.carried_bits(now).filter(|_| self.is_new);
-        let slope = slope.max(carried.unwrap_or(0.0));
-        (slope >= Rate::MIN.bits_per_second() as f64).then_some(slope)
+        let slope = Slope { bits: slope.bits.max(carried.unwrap_or(0.0)), ..slope };
+        (slope.bits >= Rate::MIN.bits_per_second() as f64).then_some(slope)
     }
 }
 
@@ -542,7 +566,11 @@ mod tests {
                 };
                 while self.under_way.front().is_some_and(|(at, _)| *at <= self.now) {
                     let (_, rtt_ns) = self.under_way.pop_front().unwrap();
-                    self.estimator.handle_round_trip(self.now, 7, rtt_ns, RttKind::Handshake, load);
+                    self.estimator.handle_round_trip(
+                        self.now,
+                        RoundTrip { path: 7, ns: rtt_ns, kind: RttKind::Handshake, age_ns: 0 },
+                        load,
+                    );
                 }
                 self.estimator.handle_turn(self.now, load);
             }

@@ -128,6 +128,11 @@ impl Link {
         Instant::from_ns(self.free_at.as_ns().saturating_sub(self.ahead_ns))
     }
 
+    /// The time of a grant, in nanoseconds; 0 without a limit.
+    pub fn chunk_ns(&self) -> u64 {
+        self.rate.map_or(0, |rate| rate.ns_for(self.chunk_bytes))
+    }
+
     /// Payload of one grant, as a rule.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes

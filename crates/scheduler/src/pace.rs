@@ -8,7 +8,7 @@ pub use self::finder::Finder;
 use crate::{
     correction::{Correction, Doubt},
     lease::Line,
-    round_trips::{Load, RttKind},
+    round_trips::{Load, RoundTrip},
     time::Instant,
     units::Rate,
 };
@@ -81,12 +81,11 @@ impl Pace {
         }
     }
 
-    /// Takes a round trip measured just now. `path` is a number of the client. Those of its neighbours differ in the lowest 16
-    /// bits.
-    pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, load: Load) {
+    /// Takes a round trip.
+    pub fn handle_round_trip(&mut self, now: Instant, round_trip: RoundTrip, load: Load) {
         match self {
-            Self::Found(finder) => finder.handle_round_trip(now, path, rtt_ns, kind, load),
-            Self::Given(correction) => correction.handle_round_trip(now, path, rtt_ns, kind, load),
+            Self::Found(finder) => finder.handle_round_trip(now, round_trip, load),
+            Self::Given(correction) => correction.handle_round_trip(now, round_trip, load),
             Self::Leased(_) => {}
         }
     }

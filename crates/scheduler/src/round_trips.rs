@@ -6,6 +6,7 @@
 //! uplink show what is left then: jitter, and what the shortest one had by luck. That is subtracted as well.
 
 mod burst;
+mod full;
 mod leads;
 mod means;
 mod noise;
@@ -33,6 +34,19 @@ pub enum RttKind {
     Data,
     /// By acknowledgements that came with the client's next request: the client's pause before it may be a part of them.
     LateData,
+}
+
+/// A round trip that was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundTrip {
+    /// A number of the client. Those of its neighbours differ in the lowest 16 bits.
+    pub path: u64,
+    /// In nanoseconds.
+    pub ns: u64,
+    /// How it was measured.
+    pub kind: RttKind,
+    /// How long ago it ended, in nanoseconds.
+    pub age_ns: u64,
 }
 
 /// The state of the pacer.
@@ -132,14 +146,15 @@ const EARLY_POINT_NS: u64 = 20 * MS;
 const IDLE_MOST: usize = 31;
 const IDLE_LEAST: usize = 3;
 const IDLE_KEEP_NS: u64 = 60_000 * MS;
-/// A queue is one of a full link if it is so many times as long as jitter, and, where the uplink paused, at least this long.
+/// A queue is one of a full link if it is so many times as long as jitter.
 const FULL_LEVELS: u64 = 2;
-const FULL_LEAST_NS: u64 = 3 * MS;
 /// The present queue is the median of at most so many round trips, of the shorter time if there are enough in it.
 const PRESENT_MOST: usize = 12;
 const PRESENT_LEAST: usize = 5;
 const PRESENT_NS: u64 = 20 * MS;
 const PRESENT_LONGEST_NS: u64 = 400 * MS;
+/// It is longer where round trips are few: so many times the time from one to the next.
+const PRESENT_GAPS: u64 = 4;
 /// Where clients are far, the time and the number are larger: so many round trips, and so many samples.
 const FAR_ROUND_TRIPS: u64 = 6;
 const PRESENT_MOST_FAR: usize = 64;
@@ -181,14 +196,15 @@ impl RoundTrips {
         }
     }
 
-    /// Takes a round trip that was measured just now; [`RoundTrips::handle_load`] comes first. With a longer excess than
+    /// Takes a round trip; [`RoundTrips::handle_load`] comes first. With a longer excess than
     /// `idle_most_ns`, and than usual, it did not meet an idle uplink, whatever the pacer's model says.
-    pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, idle_most_ns: u64) {
+    pub fn handle_round_trip(&mut self, now: Instant, it: RoundTrip, idle_most_ns: u64) {
+        let RoundTrip { path, ns: rtt_ns, kind, age_ns } = it;
         if let Some(latest) = self.latest.get_mut(kind as usize) {
             latest.rotate_right(1);
             latest[0] = now;
         }
-        let sent_at = Instant::from_ns(now.as_ns().saturating_sub(rtt_ns));
+        let sent_at = Instant::from_ns(now.as_ns().saturating_sub(age_ns + rtt_ns));
         let oldest = self.early_points.front().or(self.points.front());
         if oldest.is_some_and(|oldest| oldest.at <= sent_at) {
             self.last = self.points.back().map(|newest| (now, newest.sent_bytes));
@@ -235,11 +251,12 @@ impl RoundTrips {
         let mut queues = Few::<PRESENT_MOST_FAR>::default();
         let far_ns = FAR_ROUND_TRIPS * self.rtt_ns();
         let is_far = far_ns > PRESENT_NS;
+        let longest_ns = self.longest_ns();
         let (present_ns, most) = if is_far { (far_ns, PRESENT_MOST_FAR) } else { (PRESENT_NS, PRESENT_MOST) };
         for it in self.samples.iter().rev().take_while(|it| it.sent_at >= since || it.at >= since) {
             let age_ns = now.ns_since(it.at);
             let enough = age_ns > present_ns && queues.len >= PRESENT_LEAST;
-            if enough || age_ns > PRESENT_LONGEST_NS || queues.len >= most {
+            if enough || age_ns > longest_ns || queues.len >= most {
                 break;
             }
             if it.sent_at < since || (!all && it.busy_ns.is_none_or(|busy_ns| busy_ns < BUSY_NS)) {
@@ -315,7 +332,16 @@ impl RoundTrips {
     /// The time in which enough round trips are measured.
     pub fn samples_ns(&self, now: Instant) -> u64 {
         let oldest_ns = self.samples.iter().rev().nth(PRESENT_LEAST - 1).map_or(u64::MAX, |it| now.ns_since(it.at));
-        oldest_ns.clamp(PRESENT_NS, PRESENT_LONGEST_NS)
+        oldest_ns.clamp(PRESENT_NS, self.longest_ns())
+    }
+
+    /// The longest time over which the present queue is taken.
+    fn longest_ns(&self) -> u64 {
+        let gaps = self.samples.len().saturating_sub(1) as u64;
+        let (Some(first), Some(last), 2..) = (self.samples.front(), self.samples.back(), gaps) else {
+            return PRESENT_LONGEST_NS;
+        };
+        PRESENT_LONGEST_NS.max(PRESENT_GAPS * last.at.ns_since(first.at) / gaps)
     }
 
     /// Time that a grant takes on a link of this rate.
@@ -326,43 +352,6 @@ impl RoundTrips {
     /// How long the uplink has been busy; 0 if it is idle.
     pub fn busy_ns(&self, now: Instant) -> u64 {
         self.points.back().filter(|last| last.is_busy(now, MS)).map_or(0, |last| now.ns_since(last.busy_since))
-    }
-
-    /// Whether the link was busy all the time since then: the uplink was, or half of the round trips have a queue of some
-    /// milliseconds that is far longer than jitter.
-    pub fn was_full(&self, now: Instant, since: Instant) -> bool {
-        if self.busy_ns(now) >= now.ns_since(since) {
-            return true;
-        }
-        let long_ns = (FULL_LEVELS * self.level_ns(now)).max(FULL_LEAST_NS);
-        let recent = self.samples.iter().rev().take_while(|it| it.at >= since).filter_map(|it| it.above_ns);
-        let (all, long) = recent.fold((0, 0), |(all, long), above_ns| (all + 1, long + u32::from(above_ns > long_ns)));
-        2 * long >= all
-    }
-
-    /// The longest time since then in which packets waited without a pause: when the first of them was sent, and the last.
-    /// Each was sent before an earlier one had passed the link. `None` with jitter, which looks like waiting.
-    pub fn longest_queue(&self, now: Instant, since: Instant) -> Option<(Instant, Instant)> {
-        let level_ns = self.level_ns(now);
-        if level_ns >= JITTER_NS {
-            return None;
-        }
-        let waited = |it: &Sample| Some((it.sent_at, it.sent_at.add_ns(it.above_ns?.checked_sub(level_ns)?)));
-        let recent = self.samples.iter().filter(|it| it.at >= since);
-        let mut waits: Vec<(Instant, Instant)> = recent.filter_map(waited).collect();
-        waits.sort_unstable();
-        let (mut from, mut busy_until) = *waits.first()?;
-        let mut longest = (from, from);
-        for (sent_at, passed_at) in waits {
-            if sent_at > busy_until {
-                from = sent_at;
-            }
-            busy_until = busy_until.max(passed_at);
-            if sent_at.ns_since(from) > longest.1.ns_since(longest.0) {
-                longest = (from, sent_at);
-            }
-        }
-        Some(longest)
     }
 
     /// How far round trips that met an idle uplink are above the shortest: by jitter, and by what that one had by luck.
@@ -391,8 +380,8 @@ impl RoundTrips {
     /// The time over which the present queue is taken.
     pub fn window_ns(&self, now: Instant) -> u64 {
         let oldest_ns = self.samples.iter().rev().nth(PRESENT_LEAST - 1).map_or(u64::MAX, |it| now.ns_since(it.at));
-        let least_ns = PRESENT_NS.max(FAR_ROUND_TRIPS * self.rtt_ns()).min(PRESENT_LONGEST_NS);
-        oldest_ns.clamp(least_ns, PRESENT_LONGEST_NS)
+        let least_ns = PRESENT_NS.max(FAR_ROUND_TRIPS * self.rtt_ns()).min(self.longest_ns());
+        oldest_ns.clamp(least_ns, self.longest_ns())
     }
 
     /// A typical round trip without a queue.
@@ -402,9 +391,9 @@ impl RoundTrips {
 
     /// The slope of the curve of delivered bytes since then, in bits per second. Least squares over the samples with
     /// at least this queue.
-    pub fn slope(&self, since: Instant, queue_least_ns: u64) -> Option<f64> {
+    pub fn slope(&self, since: Instant, queue_least_ns: u64) -> Option<Slope> {
         let counts = |it: &&Sample| it.at >= since && it.above_ns.is_none_or(|queue_ns| queue_ns >= queue_least_ns);
-        Some(self.measured(since, self.samples.iter().filter(counts), false)?.bits)
+        self.measured(since, self.samples.iter().filter(counts), false)
     }
 
     /// The same over packets sent between these times, and how sure it is.

@@ -22,7 +22,7 @@ use scheduler::{
 };
 use serpent_simulator::{
     Clients, Ended, Model, Packets, Stream, Ticket,
-    packets::{BottleneckAt, ClientPath, Discipline, OtherTraffic, PacketSettings, Shaping},
+    packets::{BottleneckAt, ClientPath, Discipline, OtherTraffic, PacketSettings, Queueing, Shaping},
     run,
 };
 use workload::{
@@ -82,6 +82,7 @@ struct Condition {
     /// Other senders' traffic in Mbit/s, from and until, in seconds.
     other: Option<(f64, u64, u64)>,
     shaping: Option<Shaping>,
+    queueing: Queueing,
     sizes: HeavyTail,
     /// Requests of the first seconds are served, and not counted.
     warm_up_s: u64,
@@ -122,6 +123,7 @@ fn plain(name: &'static str, mbit: f64, load: &'static str) -> Condition {
         overhead_bytes: 66,
         other: None,
         shaping: None,
+        queueing: Queueing::Fifo,
         sizes: HeavyTail::WORLD_CUP,
         warm_up_s: 0,
     }
@@ -129,7 +131,6 @@ fn plain(name: &'static str, mbit: f64, load: &'static str) -> Condition {
 
 /// Those of the experiment `auto`, other traffic, more slow lines, bursts, jitter, and connections in use.
 fn auto_conditions() -> Vec<Condition> {
-    let late = |condition: Condition| Condition { seconds: 50, warm_up_s: 10, ..condition };
     let bucket = |burst_bytes, condition| Condition { shaping: Some(Shaping::Bucket { burst_bytes }), ..condition };
     let large = HeavyTail {
         min_bytes: 20_000.0,
@@ -230,7 +231,46 @@ fn auto_conditions() -> Vec<Condition> {
             mbit: vec![(0, 50.0), (20, 3.0), (40, 50.0)],
             ..plain("50 Mbit/s, 3 Mbit/s from second 20 to 40", 50.0, "0.8")
         }),
+        stays(plain("1 Mbit/s, connections that stay", 1.0, "0.8")),
+        stays(Condition { sizes: large, ..plain("1 Mbit/s, connections that stay, large responses", 1.0, "0.8") }),
+        behind(Queueing::FairCodel, plain("10 Mbit/s, RTT 20 ms, FQ-CoDel", 10.0, "0.8")),
+        behind(Queueing::FairCodel, plain("50 Mbit/s, RTT 20 ms, FQ-CoDel", 50.0, "0.8")),
+        behind(Queueing::FairCodel, kept(plain("10 Mbit/s, RTT 20 ms, FQ-CoDel, kept alive", 10.0, "0.8"))),
+        behind(Queueing::FairCodel, plain("2 Mbit/s, RTT 20 ms, FQ-CoDel", 2.0, "0.8")),
+        behind(
+            Queueing::FairCodel,
+            Condition {
+                mbit: vec![(0, 10.0), (20, 5.0)],
+                ..plain("10 Mbit/s, FQ-CoDel, half of it from second 20", 10.0, "0.8")
+            },
+        ),
+        behind(Queueing::Pie, plain("10 Mbit/s, RTT 20 ms, PIE", 10.0, "0.8")),
+        behind(Queueing::Pie, plain("50 Mbit/s, RTT 20 ms, PIE", 50.0, "0.8")),
+        behind(Queueing::Pie, kept(plain("10 Mbit/s, RTT 20 ms, PIE, kept alive", 10.0, "0.8"))),
+        behind(Queueing::Pie, plain("2 Mbit/s, RTT 20 ms, PIE", 2.0, "0.8")),
+        behind(
+            Queueing::Pie,
+            Condition {
+                mbit: vec![(0, 10.0), (20, 5.0)],
+                ..plain("10 Mbit/s, PIE, half of it from second 20", 10.0, "0.8")
+            },
+        ),
     ]
+}
+
+/// Requests of the first 10 s do not count.
+fn late(condition: Condition) -> Condition {
+    Condition { seconds: 50, warm_up_s: 10, ..condition }
+}
+
+/// A router whose queue is not first in, first out, with clients at 20 ms.
+fn behind(queueing: Queueing, condition: Condition) -> Condition {
+    late(Condition { queueing, paths: vec![far(20)], ..condition })
+}
+
+/// Clients that make all their requests on the same connections: handshakes are few.
+fn stays(condition: Condition) -> Condition {
+    late(Condition { requests_per_connection: u32::MAX, ..condition })
 }
 
 /// Clients that make 20 requests on a connection.
@@ -350,6 +390,7 @@ impl Condition {
                         until_ns: until * S,
                     }),
                     shaping: self.shaping.unwrap_or(defaults.shaping),
+                    queueing: self.queueing,
                     bottleneck: BottleneckAt::Router,
                     gso_segments: if truth > 50e6 { 4 } else { 1 },
                     paths: self.paths.clone(),

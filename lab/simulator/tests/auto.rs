@@ -6,7 +6,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use scheduler::{Instant, Order, correction::Load, estimate::RttKind, pace::Finder, uplink::Settings};
+use scheduler::{
+    Instant, Order,
+    correction::Load,
+    estimate::{RoundTrip, RttKind},
+    pace::Finder,
+    uplink::Settings,
+};
 use serpent_simulator::{Model, Paced, Ticket};
 use workload::{rate::Link, sequence::Request, wire::WireModel};
 
@@ -46,7 +52,11 @@ fn believed(order: Order, link: &Link, load: f64, until_ns: u64, seed: u64) -> V
         };
         while let Some(&(_, rtt_ns)) = answers.front().filter(|(at_ns, _)| *at_ns <= now_ns) {
             answers.pop_front();
-            finder.handle_round_trip(now, 1, rtt_ns, RttKind::Handshake, now_load);
+            finder.handle_round_trip(
+                now,
+                RoundTrip { path: 1, ns: rtt_ns, kind: RttKind::Handshake, age_ns: 0 },
+                now_load,
+            );
         }
         if finder.handle_turn(now, now_load) {
             pacer.uplink_mut().handle_rate(now, finder.rate());

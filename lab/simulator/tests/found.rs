@@ -222,6 +222,19 @@ fn a_link_that_becomes_far_slower_does_not_keep_its_rate() {
 
 /// Where a grant takes long, soundings would make TCP probe for lost packets.
 #[test]
+fn a_link_that_becomes_far_slower_is_used_though_connections_are_kept() {
+    for (before, after) in [(10.0, 1.5), (20.0, 2.0), (50.0, 3.0), (10.0, 1.0), (5.0, 1.0)] {
+        let link = Link::constant(rate(before)).then(CHANGES_S * S, rate(after)).unwrap();
+        let line = Line { requests_per_connection: 20, ..Line::new(&link, ClientPath::DIRECT) };
+        let from_s = CHANGES_S + SLOW_FOLLOWED_S;
+        let all: Vec<f64> =
+            (4_001..=4_003).map(|seed| used(&serve_line(line, None, seed), &link, from_s, ENDS_S)).collect();
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        assert!(mean > 0.85, "{before}, then {after} Mbit/s: {mean:.3} used, {all:.2?}");
+    }
+}
+
+#[test]
 fn a_slow_line_is_used_and_a_change_of_it_is_followed() {
     for (mbit, factor) in [(1.5, 1.0), (2.0, 1.0), (3.0, 1.0), (2.0, 0.5), (2.0, 2.0)] {
         let link = Link::constant(rate(mbit)).then(CHANGES_S * S, rate(mbit * factor)).unwrap();
@@ -288,6 +301,19 @@ fn clients_that_keep_their_connections_show_the_rate() {
 }
 
 /// Until its burst is used up, a token bucket looks like a link without a limit.
+#[test]
+fn a_slow_line_is_used_though_few_round_trips_show_its_rate() {
+    // Hardly any connection is new, and those that are in use are looked at when something was sent on them.
+    let link = Link::constant(rate(1.0));
+    let near = Line { requests_per_connection: 1_000, ..Line::new(&link, ClientPath::DIRECT) };
+    let far = Line { path: ClientPath { rtt_ns: 40 * MS, ..ClientPath::DIRECT }, ..near };
+    for (line, seed) in [near, far].into_iter().flat_map(|line| (1..=4).map(move |seed| (line, seed))) {
+        let seen = serve_line(line, None, seed);
+        let used = used(&seen, &link, FOUND_S, ENDS_S);
+        assert!(used > 0.9, "round trip {} ms, seed {seed}: {used:.3} used", line.path.rtt_ns / MS);
+    }
+}
+
 #[test]
 fn a_link_that_lets_a_burst_pass_is_not_taken_for_a_faster_one() {
     for (mbit, burst_bytes) in [(10.0, 64_000), (50.0, 64_000), (50.0, 256_000), (100.0, 256_000)] {

@@ -1,6 +1,7 @@
 use alloc::{collections::VecDeque, vec::Vec};
 
 use super::*;
+use crate::round_trips::RttKind;
 use crate::time::Instant;
 
 /// A link with a queue, more work than it can carry, and a client some way off that opens connections at random.
@@ -70,7 +71,11 @@ impl World {
                 Load { sent_bytes: (self.sent_bits / 8.0) as u64, room_at: self.free_at, waits, chunk_bytes: 2 * 1448 };
             while self.under_way.front().is_some_and(|(at, _)| *at <= self.now) {
                 let (_, rtt_ns) = self.under_way.pop_front().unwrap();
-                self.correction.handle_round_trip(self.now, 7, rtt_ns, RttKind::Handshake, load);
+                self.correction.handle_round_trip(
+                    self.now,
+                    RoundTrip { path: 7, ns: rtt_ns, kind: RttKind::Handshake, age_ns: 0 },
+                    load,
+                );
             }
             self.correction.handle_turn(self.now, load);
         }

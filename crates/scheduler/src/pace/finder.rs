@@ -30,7 +30,7 @@ use self::{
 use crate::{
     correction::{self, Correction, UTILISATION},
     estimate::Estimator,
-    round_trips::{Load, RoundTrips, RttKind, Slope},
+    round_trips::{Load, RoundTrip, RoundTrips, Slope},
     time::{Instant, MS},
     units::Rate,
 };
@@ -146,12 +146,11 @@ impl Finder {
         }
     }
 
-    /// Takes a round trip measured just now. `path` is a number of the client. Those of its neighbours differ in the lowest 16
-    /// bits.
-    pub fn handle_round_trip(&mut self, now: Instant, path: u64, rtt_ns: u64, kind: RttKind, load: Load) {
+    /// Takes a round trip.
+    pub fn handle_round_trip(&mut self, now: Instant, round_trip: RoundTrip, load: Load) {
         match &mut self.hold {
-            None => self.estimator.handle_round_trip(now, path, rtt_ns, kind, load),
-            Some(hold) => hold.correction.handle_round_trip(now, path, rtt_ns, kind, load),
+            None => self.estimator.handle_round_trip(now, round_trip, load),
+            Some(hold) => hold.correction.handle_round_trip(now, round_trip, load),
         }
     }
 
@@ -189,7 +188,7 @@ impl Finder {
                     Next::TooFast(since) => {
                         self.estimator.resume_with_queue(now, sent_bytes, known, since, seen);
                     }
-                    Next::AtLeast(bits) => self.estimator.resume_with_probe(now, sent_bytes, bits, seen),
+                    Next::AtLeast(bits) => self.estimator.resume_after_silence(now, sent_bytes, bits, seen),
                     _ => self.estimator.resume_with_probe(now, sent_bytes, known, seen),
                 }
                 self.estimator.rate()

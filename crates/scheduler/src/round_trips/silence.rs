@@ -11,6 +11,10 @@ use crate::time::{Instant, MS};
 /// Silence is so long without a round trip, beyond the usual ones, though so many grants were sent as long ago.
 const SILENT_NS: u64 = 400 * MS;
 const SILENT_CHUNKS: u64 = 8;
+/// And so many times the bytes from one round trip to the next, as a mean over so many or more. Where clients keep their
+/// connections, few are measured.
+const SILENT_GAPS: u64 = 12;
+const GAPS_LEAST: u64 = 4;
 /// The last round trip met at least this queue beyond the pacer's own. Where clients have gone away, none has.
 const SILENT_QUEUE_NS: u64 = 50 * MS;
 /// In a silence the rate of a drain becomes this part of itself, down to this part of the known rate.
@@ -35,7 +39,17 @@ impl RoundTrips {
         let met_queue = |it: &Sample| it.above_ns.is_none_or(|above_ns| above_ns > it.own_ns + SILENT_QUEUE_NS);
         let due = self.points.iter().rev().find(|it| now.ns_since(it.at) >= silent_ns);
         let due_bytes = due.map_or(0, |it| it.sent_bytes.saturating_sub(sent_bytes));
-        due_bytes >= SILENT_CHUNKS * self.chunk_bytes && self.samples.back().is_some_and(met_queue)
+        due_bytes >= SILENT_CHUNKS * self.chunk_bytes
+            && self.samples.back().is_some_and(met_queue)
+            && self.usual_gap_bytes().is_some_and(|gap_bytes| due_bytes >= SILENT_GAPS * gap_bytes)
+    }
+
+    /// Bytes that pass from one round trip to the next, as a mean. `None` where few were measured.
+    fn usual_gap_bytes(&self) -> Option<u64> {
+        let (first, last) = (self.samples.front()?, self.samples.back()?);
+        let gaps = self.samples.len() as u64 - 1;
+        let bytes = (last.delivered_bytes - first.delivered_bytes).max(0.0) as u64;
+        (gaps >= GAPS_LEAST).then(|| bytes / gaps)
     }
 
     /// Whether round trips that were measured between these times became steadily longer. Those of a longer path do not.
@@ -53,7 +67,7 @@ impl RoundTrips {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Load, RttKind},
+        super::{Load, RoundTrip, RttKind},
         *,
     };
 
@@ -70,36 +84,47 @@ mod tests {
             seen.handle_load(now, Load { sent_bytes, room_at: now, waits: true, chunk_bytes: CHUNK_BYTES });
             if at_ms <= 1_000 && at_ms % every_ms == 0 {
                 let rtt_ms = 1 + if at_ms < 800 { 0 } else { more_ms(at_ms - 800) };
-                seen.handle_round_trip(now, 7, rtt_ms * MS, RttKind::Handshake, 0);
+                seen.handle_round_trip(
+                    now,
+                    RoundTrip { path: 7, ns: rtt_ms * MS, kind: RttKind::Handshake, age_ns: 0 },
+                    0,
+                );
             }
         }
         (seen, now)
     }
 
-    fn is_silent(more_ms: u64, after_ms: u64) -> bool {
-        let (seen, now) = second(10, |_| more_ms, after_ms);
+    fn is_silent(every_ms: u64, more_ms: u64, after_ms: u64) -> bool {
+        let (seen, now) = second(every_ms, |_| more_ms, after_ms);
         seen.is_silent(now)
     }
 
     #[test]
     fn nothing_comes_back_from_a_long_queue() {
-        assert!(is_silent(150, 440));
-        assert!(!is_silent(150, 350), "not for long yet");
-        assert!(!is_silent(20, 440), "the clients have gone");
-        assert!(!is_silent(150, 420), "only five grants are due");
+        assert!(is_silent(1, 150, 440));
+        assert!(!is_silent(1, 150, 350), "not for long yet");
+        assert!(!is_silent(1, 20, 440), "the clients have gone");
+        assert!(!is_silent(1, 150, 420), "only five grants are due");
+    }
+
+    #[test]
+    fn where_round_trips_are_few_a_silence_is_longer() {
+        assert!(!is_silent(40, 150, 760), "nine should have come");
+        assert!(is_silent(40, 150, 840));
+        assert!(!is_silent(300, 150, 6_000), "too few to know what is usual");
     }
 
     #[test]
     fn a_round_trip_that_is_told_ends_a_silence() {
-        let (mut seen, now) = second(10, |_| 150, 440);
-        seen.handle_round_trip(now, 7, 500 * MS, RttKind::Data, 0);
+        let (mut seen, now) = second(1, |_| 150, 440);
+        seen.handle_round_trip(now, RoundTrip { path: 7, ns: 500 * MS, kind: RttKind::Data, age_ns: 0 }, 0);
         assert!(!seen.is_silent(now));
     }
 
     #[test]
     fn a_round_trip_of_seconds_counts() {
         let (mut seen, now) = second(10, |_| 0, 6_000);
-        seen.handle_round_trip(now, 7, 5_500 * MS, RttKind::Handshake, 0);
+        seen.handle_round_trip(now, RoundTrip { path: 7, ns: 5_500 * MS, kind: RttKind::Handshake, age_ns: 0 }, 0);
         let last = seen.samples.back().expect("it is kept");
         assert_eq!(last.rtt_ns, 5_500 * MS);
         let delivered_bytes = 1_500.0 / CHUNK_MS as f64 * CHUNK_BYTES as f64;

@@ -25,7 +25,11 @@ fn handshakes(faster: f64, every_ns: u64, noise_ns: u64) -> (RoundTrips, Instant
             answers.push_back((now.add_ns(rtt_ns), rtt_ns));
         }
         while let Some((_, rtt_ns)) = answers.pop_front_if(|(at, _)| *at <= now) {
-            seen.handle_round_trip(now, 7, rtt_ns, RttKind::Handshake, GRANT_NS);
+            seen.handle_round_trip(
+                now,
+                RoundTrip { path: 7, ns: rtt_ns, kind: RttKind::Handshake, age_ns: 0 },
+                GRANT_NS,
+            );
         }
     }
     (seen, now)
@@ -110,7 +114,7 @@ fn a_burst_is_what_was_sent_beyond_the_rate_before_packets_waited() {
             answers.push_back((now.add_ns(RTT_NS + waits_ns), RTT_NS + waits_ns));
         }
         while let Some((_, rtt_ns)) = answers.pop_front_if(|(at, _)| *at <= now) {
-            seen.handle_round_trip(now, 7, rtt_ns, RttKind::Handshake, 0);
+            seen.handle_round_trip(now, RoundTrip { path: 7, ns: rtt_ns, kind: RttKind::Handshake, age_ns: 0 }, 0);
         }
     }
     let began = began.expect("the burst is used up");
@@ -140,7 +144,7 @@ fn jittery(jitter_ms: u64, grows_us: u64, is_busy: bool) -> RoundTrips {
         let load = Load { sent_bytes: number * 3_000, room_at: now.add_ns(MS), waits: is_busy, chunk_bytes: 2_896 };
         seen.handle_load(now, load);
         let rtt_ns = 20 * MS + jitter_ns + number * grows_us * 1_000;
-        seen.handle_round_trip(now, 7, rtt_ns, RttKind::Handshake, 0);
+        seen.handle_round_trip(now, RoundTrip { path: 7, ns: rtt_ns, kind: RttKind::Handshake, age_ns: 0 }, 0);
     }
     seen
 }
@@ -162,7 +166,7 @@ fn waiting(kind: RttKind, waits_us: [u64; 4]) -> RoundTrips {
     for (at_us, waits_us) in answers {
         let now = Instant::from_ns(1_000 * at_us);
         seen.handle_load(now, Load { sent_bytes: at_us, room_at: now, waits: true, chunk_bytes: 2_896 });
-        seen.handle_round_trip(now, 7, MS + 1_000 * waits_us, kind, 0);
+        seen.handle_round_trip(now, RoundTrip { path: 7, ns: MS + 1_000 * waits_us, kind, age_ns: 0 }, 0);
     }
     seen
 }
@@ -177,9 +181,26 @@ fn the_pauses_of_clients_are_no_jitter() {
 #[test]
 fn a_link_was_full_if_the_uplink_was_busy_or_a_queue_is_longer_than_jitter() {
     let (since, now) = (Instant::from_ns(1_500 * MS), Instant::from_ns((500 + 8 * 199) * MS));
-    assert!(jittery(16, 0, true).was_full(now, since));
-    assert!(!jittery(16, 0, false).was_full(now, since), "the uplink paused, and jitter is no queue");
-    assert!(jittery(16, 500, false).was_full(now, since), "a queue of 60 to 100 ms stands");
+    let was_full = |noise_ms, grows_us, is_busy| {
+        let seen = jittery(noise_ms, grows_us, is_busy);
+        seen.was_full(now, since, seen.slope(since, 0).expect("many round trips"))
+    };
+    assert!(was_full(16, 0, true));
+    assert!(!was_full(16, 0, false), "the uplink paused, and jitter is no queue");
+    assert!(was_full(16, 500, false), "a queue of 60 to 100 ms stands");
+}
+
+#[test]
+fn jitter_has_the_slope_of_what_was_sent_and_a_queue_that_grows_has_another() {
+    let (since, now) = (Instant::from_ns(1_500 * MS), Instant::from_ns((500 + 8 * 199) * MS));
+    let is_jitter = |noise_ms, grows_us| {
+        let seen = jittery(noise_ms, grows_us, false);
+        let slope = seen.slope(since, 0).expect("many round trips");
+        (seen.is_jitter(now, since, slope), seen.is_jitter(now, since, Slope { error: 0.2 * slope.bits, ..slope }))
+    };
+    assert_eq!(is_jitter(32, 0), (true, true));
+    assert_eq!(is_jitter(32, 4_000), (false, true), "an unsure one may be jitter");
+    assert_eq!(is_jitter(0, 0), (false, false), "without jitter nothing looks like a queue");
 }
 
 #[test]
@@ -207,7 +228,7 @@ fn round_trips_of_data_count_if_there_is_jitter_or_handshakes_are_few() {
         let now = Instant::from_ns((500 + 8 * 199 + after_ms) * MS);
         let load = Load { sent_bytes: 600_000, room_at: now, waits: true, chunk_bytes: 2_896 };
         seen.handle_load(now, load);
-        seen.handle_round_trip(now, 7, 30 * MS, RttKind::Data, 0);
+        seen.handle_round_trip(now, RoundTrip { path: 7, ns: 30 * MS, kind: RttKind::Data, age_ns: 0 }, 0);
         seen.has_since(now)
     };
     assert!(!data_counts(jittery(0, 0, true), 10));
@@ -221,7 +242,7 @@ fn late_round_trips_of_data_count_only_where_few_others_came_for_long() {
         let mut seen = jittery(0, 0, true);
         let now = Instant::from_ns((500 + 8 * 199 + after_ms) * MS);
         seen.handle_load(now, Load { sent_bytes: 600_000, room_at: now, waits: true, chunk_bytes: 2_896 });
-        seen.handle_round_trip(now, 7, 30 * MS, RttKind::LateData, 0);
+        seen.handle_round_trip(now, RoundTrip { path: 7, ns: 30 * MS, kind: RttKind::LateData, age_ns: 0 }, 0);
         seen.has_since(now)
     };
     assert!(!late_counts(300));
@@ -235,7 +256,7 @@ fn late_round_trips_do_not_count_with_jitter_while_the_rate_is_known_roughly() {
         seen.set_rough(is_rough);
         let now = Instant::from_ns((500 + 8 * 199 + 300) * MS);
         seen.handle_load(now, Load { sent_bytes: 600_000, room_at: now, waits: true, chunk_bytes: 2_896 });
-        seen.handle_round_trip(now, 7, 30 * MS, RttKind::LateData, 0);
+        seen.handle_round_trip(now, RoundTrip { path: 7, ns: 30 * MS, kind: RttKind::LateData, age_ns: 0 }, 0);
         seen.has_since(now)
     };
     assert!(!late_counts(true));
@@ -251,7 +272,11 @@ fn the_longest_queue_ends_where_the_link_was_idle() {
         let waited_ms = if (50..=100).contains(&sent_ms) || (200..=350).contains(&sent_ms) { 10 } else { 0 };
         let load = Load { sent_bytes: sent_ms * 1_000, room_at: at(sent_ms), waits: false, chunk_bytes: 2_896 };
         seen.handle_load(at(sent_ms), load);
-        seen.handle_round_trip(at(sent_ms + 1 + waited_ms), 7, (1 + waited_ms) * MS, RttKind::Data, 0);
+        seen.handle_round_trip(
+            at(sent_ms + 1 + waited_ms),
+            RoundTrip { path: 7, ns: (1 + waited_ms) * MS, kind: RttKind::Data, age_ns: 0 },
+            0,
+        );
     }
     // The one that is sent next finds what is left of it.
     assert_eq!(seen.longest_queue(at(500), at(0)), Some((at(200), at(360))));

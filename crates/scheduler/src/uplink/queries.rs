@@ -5,7 +5,7 @@ use crate::{
     class::ClassId,
     job::{JobId, Size, Turn},
     share::Policy,
-    time::Instant,
+    time::{Instant, MS},
 };
 
 /// A job's precedence among others: see [`Uplink::precedence`].
@@ -14,6 +14,9 @@ pub struct Precedence {
     of_class: u64,
     turn: Turn,
 }
+
+/// See [`Uplink::fresh_ns`].
+const FRESH_NS: u64 = 10 * MS;
 
 impl Uplink {
     /// How the link is shared between classes; `None` if it is not.
@@ -53,6 +56,12 @@ impl Uplink {
     /// Payload bytes granted to a job so far.
     pub fn attained_bytes(&self, job: JobId) -> u64 {
         self.jobs[job.index()].attained_bytes
+    }
+
+    /// A round trip says nothing of the present queue if it ended longer ago than this, in nanoseconds. On a slow link grants
+    /// are far apart, and so are the times at which a connection is looked at.
+    pub fn fresh_ns(&self) -> u64 {
+        FRESH_NS.max(self.link.chunk_ns())
     }
 
     /// Current counters and gauges.

@@ -36,7 +36,10 @@ use std::{
 };
 
 use files::CHUNK_BYTES;
-use scheduler::{JobId, estimate::RttKind};
+use scheduler::{
+    JobId,
+    estimate::{RoundTrip, RttKind},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -384,10 +387,13 @@ impl<T: Transport> Gate<T> {
         self.flow.set_segment_bytes(path.mss_bytes);
         match self.look.replace(look) {
             // Only the round trip of the handshake was measured yet.
-            None => self.driver.handle_round_trip(self.path, path.rtt_ns, RttKind::Handshake),
+            None => {
+                let kind = RttKind::Handshake;
+                self.driver.handle_round_trip(RoundTrip { path: self.path, ns: path.rtt_ns, kind, age_ns: 0 }, 0);
+            }
             Some(before) => {
-                if let Some((rtt_ns, kind)) = look.round_trip(&before, &measured, has_read) {
-                    self.driver.handle_round_trip(self.path, rtt_ns, kind);
+                if let Some(round_trip) = look.round_trip(self.path, &before, &measured, has_read) {
+                    self.driver.handle_round_trip(round_trip, look.idle_ns(&measured));
                 }
             }
         }

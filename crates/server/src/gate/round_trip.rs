@@ -1,6 +1,6 @@
 //! Round trips of data on a connection that is in use: from two looks at what TCP tells of it.
 
-use scheduler::estimate::{RttKind, round_trip_of_means};
+use scheduler::estimate::{RoundTrip, RttKind, round_trip_of_means};
 
 use super::transport::Measurements;
 
@@ -13,8 +13,9 @@ pub(super) struct Look {
     bare_acks: u32,
 }
 
-/// A round trip says nothing of the queue now, if it ended longer ago than this.
-const FRESH_MS: u32 = 10;
+/// Linux counts times in ticks, of 4 ms as a rule. A round trip did not end earlier than told, so that what was sent with it
+/// counts as sent.
+const TICK_MS: u32 = 4;
 const NS_PER_MS: u64 = 1_000_000;
 
 impl Look {
@@ -25,11 +26,16 @@ impl Look {
         Some(Self { mean_ns, acked_bytes, acked_segments, bare_acks })
     }
 
-    /// The round trip that was measured between the look `before` and this one, in nanoseconds. `None` if none was
-    /// measured just now. `has_read`: the client has just sent something.
-    pub fn round_trip(&self, before: &Self, measured: &Measurements, has_read: bool) -> Option<(u64, RttKind)> {
-        let mean_ms = u32::try_from(self.mean_ns / NS_PER_MS).unwrap_or(u32::MAX);
-        let is_fresh = measured.last_ack_ms <= FRESH_MS && measured.last_sent_ms <= mean_ms.saturating_add(FRESH_MS);
+    /// How long nothing was sent, beyond the time in which the last bytes were acknowledged. Then the last acknowledgement may be
+    /// that of the client's next request.
+    pub fn idle_ns(&self, measured: &Measurements) -> u64 {
+        (u64::from(measured.last_sent_ms) * NS_PER_MS).saturating_sub(self.mean_ns)
+    }
+
+    /// The round trip that was measured between the look `before` and this one; `None` if none was. `has_read`: the client has
+    /// just sent something.
+    pub fn round_trip(&self, path: u64, before: &Self, measured: &Measurements, has_read: bool) -> Option<RoundTrip> {
+        let age_ns = u64::from(measured.last_ack_ms.saturating_sub(TICK_MS)) * NS_PER_MS;
         let is_acked = self.acked_bytes > before.acked_bytes;
         let segments = self.acked_segments.wrapping_sub(before.acked_segments);
         let bare_acks = self.bare_acks.wrapping_sub(before.bare_acks);
@@ -37,8 +43,8 @@ impl Look {
         // before the delay of an acknowledgement is over.
         let is_late = has_read && bare_acks < segments.div_ceil(2);
         let acks = bare_acks.saturating_add(u32::from(is_late)).max(1).min(segments);
-        let rtt_ns = round_trip_of_means(before.mean_ns, self.mean_ns, acks).filter(|_| is_fresh && is_acked)?;
-        Some((rtt_ns, if is_late { RttKind::LateData } else { RttKind::Data }))
+        let ns = round_trip_of_means(before.mean_ns, self.mean_ns, acks).filter(|_| is_acked)?;
+        Some(RoundTrip { path, ns, kind: if is_late { RttKind::LateData } else { RttKind::Data }, age_ns })
     }
 }
 
@@ -85,8 +91,8 @@ mod tests {
 
         /// The round trip since then, in milliseconds.
         fn since(&self, before: &Look) -> Option<f64> {
-            let (rtt_ns, _) = self.look().round_trip(before, &self.measured, false)?;
-            Some(rtt_ns as f64 / MS as f64)
+            let RoundTrip { ns, .. } = self.look().round_trip(7, before, &self.measured, false)?;
+            Some(ns as f64 / MS as f64)
         }
     }
 
@@ -105,9 +111,9 @@ mod tests {
     #[test]
     fn an_acknowledgement_that_came_with_the_next_request_counts_as_one_and_is_late() {
         let round_trip = |connection: &Connection, before: &Look, has_read: bool| {
-            let (rtt_ns, kind) =
-                connection.look().round_trip(before, &connection.measured, has_read).expect("acknowledged");
-            ((rtt_ns as f64 / MS as f64).round(), kind)
+            let RoundTrip { ns, kind, .. } =
+                connection.look().round_trip(7, before, &connection.measured, has_read).expect("acknowledged");
+            ((ns as f64 / MS as f64).round(), kind)
         };
         for bare_acks in 0..5 {
             let mut connection = Connection::new();
@@ -123,18 +129,37 @@ mod tests {
     }
 
     #[test]
-    fn old_ones_and_repeated_looks_tell_nothing() {
+    fn a_round_trip_has_an_age() {
+        let mut connection = Connection::new();
+        let before = connection.look();
+        connection.handle_ack(30_000.0);
+        let mut age_ms = |last_ack_ms| {
+            connection.measured.last_ack_ms = last_ack_ms;
+            let round_trip = connection.look().round_trip(7, &before, &connection.measured, false);
+            round_trip.expect("acknowledged").age_ns / MS
+        };
+        assert_eq!([0, 4, 5, 20].map(&mut age_ms), [0, 0, 1, 16]);
+    }
+
+    #[test]
+    fn a_connection_is_idle_after_its_last_acknowledgement() {
+        let mut connection = Connection::new();
+        // The mean is 12.5 ms then.
+        connection.handle_ack(30_000.0);
+        let mut idle_ms = |last_sent_ms| {
+            connection.measured.last_sent_ms = last_sent_ms;
+            connection.look().idle_ns(&connection.measured) as f64 / MS as f64
+        };
+        assert_eq!([5, 22].map(&mut idle_ms), [0.0, 9.5]);
+    }
+
+    #[test]
+    fn repeated_looks_tell_nothing_nor_does_a_kernel_that_counts_no_segments() {
         let mut connection = Connection::new();
         let before = connection.look();
         assert_eq!(connection.since(&before), None, "nothing was acknowledged");
         connection.handle_ack(30_000.0);
-        connection.measured.last_ack_ms = 11;
-        assert_eq!(connection.since(&before), None, "the acknowledgement is old");
-        (connection.measured.last_ack_ms, connection.measured.last_sent_ms) = (0, 23);
-        assert_eq!(connection.since(&before), None, "the client thought for a while, and its next request is new");
-        connection.measured.last_sent_ms = 22;
         assert!(connection.since(&before).is_some());
-        // A kernel that does not count segments.
         connection.measured.acked_segments = 0;
         assert_eq!(connection.since(&before), None);
     }

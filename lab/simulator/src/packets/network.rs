@@ -6,7 +6,14 @@ use std::collections::VecDeque;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1};
-use scheduler::{Instant, Uplink, bands::BandPlan, correction::Load, estimate::RttKind, pace::Pace, uplink::Settings};
+use scheduler::{
+    Instant, Uplink,
+    bands::BandPlan,
+    correction::Load,
+    estimate::{RoundTrip, RttKind},
+    pace::Pace,
+    uplink::Settings,
+};
 use workload::{rate::Link, wire::WireModel};
 
 use super::{
@@ -340,13 +347,13 @@ impl Packets {
     }
 
     /// A round trip was measured.
-    pub(super) fn take_round_trip(&mut self, group: u16, rtt_ns: u64, kind: RttKind) {
+    pub(super) fn take_round_trip(&mut self, group: u16, ns: u64, kind: RttKind, age_ns: u64) {
         let now = self.instant();
         if let Some(gate) = &mut self.gate {
             let load = gate.load();
             if let Some(pace) = &mut gate.pace {
                 let path = if self.settings.are_neighbours { u64::from(group) } else { u64::from(group) << 16 };
-                pace.handle_round_trip(now, path, rtt_ns, kind, load);
+                pace.handle_round_trip(now, RoundTrip { path, ns, kind, age_ns }, load);
             }
         }
     }

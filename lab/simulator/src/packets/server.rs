@@ -16,8 +16,8 @@ use super::{
 
 /// The path is measured again after this many bytes, as in the server's gate.
 const REVISIT_BYTES: u64 = 8 * 1024;
-/// A round trip of data counts if it ended so recently.
-const FRESH_NS: u64 = 10_000_000;
+/// Linux tells in whole ticks how long ago an acknowledgement came.
+const TICK_NS: u64 = 4_000_000;
 /// Least number of bytes that a socket accepts beyond those TCP can send.
 const UNSENT_LIMIT_BYTES: u64 = 4096;
 /// Frames without payload charged when a connection opens, and when it closes.
@@ -45,7 +45,7 @@ impl Packets {
             let group = connection.group;
             self.charge_bare(BARE_AT_OPEN);
             if let Some(rtt_ns) = rtt_ns {
-                self.take_round_trip(group, rtt_ns, RttKind::Handshake);
+                self.take_round_trip(group, rtt_ns, RttKind::Handshake, 0);
             }
             // On a connection in use, the answer acknowledges the request.
             self.transmit(id, self.bare_bytes(), Cargo::Bare);
@@ -238,14 +238,17 @@ impl Packets {
     /// Looks at the mean of the round trips, and works out the last ones.
     fn measure(&mut self, id: ConnectionId, kind: RttKind) {
         let now_ns = self.now_ns;
+        let Some(fresh_ns) = self.gate.as_ref().map(|gate| gate.uplink.fresh_ns()) else { return };
         let Some(connection) = self.connection(id) else { return };
         let (group, written_ns) = (connection.group, connection.written_ns);
         let Some(mean) = connection.sender.mean_rtt() else { return };
         let Some(before) = connection.looked.replace(mean) else { return };
-        let is_fresh = now_ns <= mean.measured_ns + FRESH_NS && now_ns <= written_ns + mean.ns + FRESH_NS;
+        let ticks = |ns: u64| ns / TICK_NS;
+        let age_ns = (ticks(now_ns) - ticks(mean.measured_ns)).saturating_sub(1) * TICK_NS;
+        let idle_ns = now_ns.saturating_sub(written_ns + mean.ns);
         let rtt_ns = round_trip_of_means(before.ns, mean.ns, mean.measured - before.measured);
-        if let Some(rtt_ns) = rtt_ns.filter(|_| is_fresh) {
-            self.take_round_trip(group, rtt_ns, kind);
+        if let Some(rtt_ns) = rtt_ns.filter(|_| age_ns.max(idle_ns) <= fresh_ns) {
+            self.take_round_trip(group, rtt_ns, kind, age_ns);
         }
     }
 

@@ -82,6 +82,8 @@ const NO_BOTTLENECK_BITS: f64 = 40e9;
 const SEARCH_GAIN: f64 = 2.0;
 /// How long the search waits, once a queue shows, for enough samples to measure the rate.
 const SEARCH_PATIENCE_NS: u64 = 1_000 * MS;
+/// A queue of this length is none of the search's own, which ends sooner.
+const SEARCH_QUEUE_NS: i64 = 100 * MS as i64;
 const PROBE_GAIN: f64 = 1.1;
 const PROBE_GAIN_MAX: f64 = 1.8;
 /// Time to the next probe: short while little is known, longer the longer the estimate holds, up to the
@@ -298,6 +300,12 @@ impl Estimator {
                     self.estimate = slope.bits;
                     self.last_probe = now;
                     self.drain(now, sent_bytes, queue_ns.unwrap_or(0));
+                } else if elapsed_ns >= SEARCH_PATIENCE_NS
+                    && let Some(carried) = self.carried_by_tcp(now, since)
+                {
+                    self.estimate = carried;
+                    self.last_probe = now;
+                    self.drain(now, sent_bytes, self.round_trips.last_excess_ns().unwrap_or(0));
                 } else if elapsed_ns >= SEARCH_PATIENCE_NS {
                     // Too little traffic to measure anything.
                     self.queue_since = None;
@@ -401,6 +409,14 @@ impl Estimator {
     fn search_on(&mut self, now: Instant, sent_bytes: u64) {
         self.estimate = (self.estimate * SEARCH_GAIN).min(NO_BOTTLENECK_BITS);
         self.begin_round(now, sent_bytes);
+    }
+
+    /// What the link has carried lately, in bits per second, where a long queue has stood since then at far less than the rate of
+    /// the search: TCP sends no more than the link carries, and leaves no slope.
+    fn carried_by_tcp(&self, now: Instant, since: Instant) -> Option<f64> {
+        let queue_ns = self.round_trips.queue_ns(now, since, true)?;
+        let carried = self.round_trips.carried_bits(now)?;
+        (queue_ns > SEARCH_QUEUE_NS && carried < self.estimate / SEARCH_GAIN).then_some(carried)
     }
 
     /// Whether the link has carried all that was sent in this round.
@@ -623,6 +639,17 @@ mod tests {
             world.estimator.resume(world.now, 1.2e6);
             world.run(12_000);
             assert!(world.error() > -0.15, "seed {seed}: {:+.3}", world.error());
+        }
+    }
+
+    #[test]
+    fn a_search_ends_where_tcp_sends_no_more_than_the_link_carries() {
+        for seed in 1..=8 {
+            let mut world = World::new(1e6, 200_000);
+            world.offered_bits = 1.05e6;
+            (world.apart, world.seed) = (1_500, seed);
+            world.run(15_000);
+            assert!(world.error() < 0.5, "seed {seed}: {:+.3}", world.error());
         }
     }
 

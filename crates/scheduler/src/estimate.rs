@@ -411,8 +411,8 @@ impl Estimator {
         self.begin_round(now, sent_bytes);
     }
 
-    /// What the link has carried lately, in bits per second, where a long queue has stood since then at far less than the rate of
-    /// the search: TCP sends no more than the link carries, and leaves no slope.
+    /// The rate that the link has carried lately, in bits per second, if it is far below that of the search and a long queue has
+    /// stood since then. TCP sends no more than the link carries then, so no slope shows.
     fn carried_by_tcp(&self, now: Instant, since: Instant) -> Option<f64> {
         let queue_ns = self.round_trips.queue_ns(now, since, true)?;
         let carried = self.round_trips.carried_bits(now)?;

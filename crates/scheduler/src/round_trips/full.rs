@@ -1,7 +1,7 @@
 //! Whether the link was busy all the time, so that what passed it is its rate.
 //!
-//! The uplink may pause while a queue at the link is worked off. Then the queue has to show it. Jitter looks like a queue, and the
-//! slope of packets that were never in one is the rate at which they were sent.
+//! The uplink may pause while a queue at the link is worked off. Then the queue has to show that the link is busy. Jitter
+//! looks like a queue. The slope of packets that never waited is the rate at which they were sent.
 
 use alloc::vec::Vec;
 
@@ -19,8 +19,8 @@ const VERY_LONG: u64 = 2;
 const ERROR_MOST: f64 = 0.15;
 
 impl RoundTrips {
-    /// Whether the link was busy all the time since then, so that the slope of that time is its rate: the uplink was busy, or half
-    /// of the round trips have a queue of some milliseconds that is far longer than jitter.
+    /// Whether the link was busy all the time since then, so that the slope of that time is its rate. That is so if the uplink
+    /// was busy, or if half of the round trips met a queue of some milliseconds that is far longer than jitter.
     pub fn was_full(&self, now: Instant, since: Instant, slope: Slope) -> bool {
         if self.busy_ns(now) >= now.ns_since(since) {
             return true;
@@ -37,8 +37,8 @@ impl RoundTrips {
             && (queue_ns > VERY_LONG * long_ns || !is_of_sender())
     }
 
-    /// Whether a queue with this slope that has shown since then may be jitter: that hides short queues, and the slope is not
-    /// sure, or it is the rate at which its packets were sent.
+    /// Whether a queue that has shown since then may be jitter. It may where jitter hides short queues, if its slope is not
+    /// sure, or is the rate at which its packets were sent.
     pub fn is_jitter(&self, now: Instant, since: Instant, slope: Slope) -> bool {
         let level_ns = self.level_ns(now);
         if level_ns < self.chunk_ns(Rate::clamped(slope.bits)).max(JITTER_NS) {

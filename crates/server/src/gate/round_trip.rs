@@ -13,8 +13,8 @@ pub(super) struct Look {
     bare_acks: u32,
 }
 
-/// Linux counts times in ticks, of 4 ms as a rule. A round trip did not end earlier than told, so that what was sent with it
-/// counts as sent.
+/// Linux counts times in ticks, of 4 ms as a rule. A round trip is taken to have ended a tick later than told. So the bytes
+/// that were sent with it count as sent.
 const TICK_MS: u32 = 4;
 const NS_PER_MS: u64 = 1_000_000;
 
@@ -26,8 +26,8 @@ impl Look {
         Some(Self { mean_ns, acked_bytes, acked_segments, bare_acks })
     }
 
-    /// How long nothing was sent, beyond the time in which the last bytes were acknowledged. Then the last acknowledgement may be
-    /// that of the client's next request.
+    /// How long nothing was sent, beyond the time in which the last bytes were acknowledged. If that is long, the last
+    /// acknowledgement may be that of the client's next request.
     pub fn idle_ns(&self, measured: &Measurements) -> u64 {
         (u64::from(measured.last_sent_ms) * NS_PER_MS).saturating_sub(self.mean_ns)
     }

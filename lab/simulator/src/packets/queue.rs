@@ -1,4 +1,4 @@
-//! What waits before the bottleneck's link, and which frame leaves next: bands, fair queueing with CoDel, PIE.
+//! The queue before the bottleneck's link: bands, fair queueing with CoDel, or PIE. It chooses the frame that leaves next.
 
 use std::collections::VecDeque;
 
@@ -7,10 +7,10 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{connection::ConnectionId, frame::Frame};
 
-/// How the bottleneck's queue chooses the frame that leaves next, and whom it drops.
+/// How the bottleneck's queue chooses the frame that leaves next, and those that are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queueing {
-    /// First in, first out, within each band. Who finds the queue full is dropped.
+    /// First in, first out, within each band. A frame that finds the queue full is dropped.
     #[default]
     Fifo,
     /// FQ-CoDel (RFC 8290), as home routers have it: connections in turns, those that are new or sparse first; CoDel (RFC
@@ -65,7 +65,7 @@ impl Queue {
         }
     }
 
-    /// Takes a frame. What is dropped for it, or it itself, goes to `dropped`.
+    /// Takes a frame. If it is dropped, or another for it, that goes to `dropped`.
     pub fn push(&mut self, now_ns: u64, band: u8, frame: Frame, dropped: &mut Vec<Frame>) {
         match self {
             Self::Bands { bands, most } => {
@@ -81,7 +81,7 @@ impl Queue {
         }
     }
 
-    /// The frame that leaves. What is dropped before it goes to `dropped`.
+    /// The frame that leaves. Those that are dropped first go to `dropped`.
     pub fn pop(&mut self, now_ns: u64, dropped: &mut Vec<Frame>) -> Option<Frame> {
         match self {
             Self::Bands { bands, .. } => bands.iter_mut().find_map(VecDeque::pop_front),
@@ -162,7 +162,7 @@ impl FairCodel {
                 return Some(frame);
             }
             list.pop_front();
-            // Who was new has to wait for a turn of the others once.
+            // A new connection waits for a turn of the others before it counts as new again.
             if is_new && !self.old.is_empty() {
                 self.old.push_back(at);
             } else {
@@ -339,8 +339,8 @@ mod tests {
         Frame { connection: ConnectionId { place, generation: 1 }, bytes: MTU_BYTES, cargo: Cargo::Bare }
     }
 
-    /// A connection sends a frame every millisecond for six seconds, and the link carries one in 1.5 ms. Returns the median wait
-    /// of the last second in milliseconds, and how many were dropped.
+    /// A connection sends a frame every millisecond for six seconds, and the link carries one in 1.5 ms. Returns the median
+    /// wait of the last second in milliseconds, and the number of frames that were dropped.
     fn overload(queueing: Queueing) -> (u64, usize) {
         let mut queue = Queue::new(queueing, 10_000, 1, 3 * MS / 2, 1);
         let (mut dropped, mut came, mut waits) = (Vec::new(), VecDeque::new(), Vec::new());

@@ -69,7 +69,7 @@ fn main() -> ExitCode {
 
 /// The link, the load and the clients of a run.
 struct Condition {
-    name: &'static str,
+    name: String,
     /// Times in seconds from which on the link has this rate in Mbit/s.
     mbit: Vec<(u64, f64)>,
     load: &'static str,
@@ -111,9 +111,9 @@ fn far(ms: u64) -> ClientPath {
     ClientPath { rtt_ns: ms * MS, ..ClientPath::DIRECT }
 }
 
-fn plain(name: &'static str, mbit: f64, load: &'static str) -> Condition {
+fn plain(name: &str, mbit: f64, load: &'static str) -> Condition {
     Condition {
-        name,
+        name: name.to_owned(),
         mbit: vec![(0, mbit)],
         load,
         seconds: if mbit > 60.0 { 20 } else { 60 },
@@ -140,7 +140,7 @@ fn auto_conditions() -> Vec<Condition> {
         alpha: 1.2,
         max_bytes: 5_000_000.0,
     };
-    vec![
+    let mut conditions = vec![
         late(plain("2 Mbit/s", 2.0, "0.8")),
         late(plain("10 Mbit/s", 10.0, "0.8")),
         late(plain("10 Mbit/s, load 0.9", 10.0, "0.9")),
@@ -233,29 +233,10 @@ fn auto_conditions() -> Vec<Condition> {
         }),
         stays(plain("1 Mbit/s, connections that stay", 1.0, "0.8")),
         stays(Condition { sizes: large, ..plain("1 Mbit/s, connections that stay, large responses", 1.0, "0.8") }),
-        behind(Queueing::FairCodel, plain("10 Mbit/s, RTT 20 ms, FQ-CoDel", 10.0, "0.8")),
-        behind(Queueing::FairCodel, plain("50 Mbit/s, RTT 20 ms, FQ-CoDel", 50.0, "0.8")),
-        behind(Queueing::FairCodel, kept(plain("10 Mbit/s, RTT 20 ms, FQ-CoDel, kept alive", 10.0, "0.8"))),
-        behind(Queueing::FairCodel, plain("2 Mbit/s, RTT 20 ms, FQ-CoDel", 2.0, "0.8")),
-        behind(
-            Queueing::FairCodel,
-            Condition {
-                mbit: vec![(0, 10.0), (20, 5.0)],
-                ..plain("10 Mbit/s, FQ-CoDel, half of it from second 20", 10.0, "0.8")
-            },
-        ),
-        behind(Queueing::Pie, plain("10 Mbit/s, RTT 20 ms, PIE", 10.0, "0.8")),
-        behind(Queueing::Pie, plain("50 Mbit/s, RTT 20 ms, PIE", 50.0, "0.8")),
-        behind(Queueing::Pie, kept(plain("10 Mbit/s, RTT 20 ms, PIE, kept alive", 10.0, "0.8"))),
-        behind(Queueing::Pie, plain("2 Mbit/s, RTT 20 ms, PIE", 2.0, "0.8")),
-        behind(
-            Queueing::Pie,
-            Condition {
-                mbit: vec![(0, 10.0), (20, 5.0)],
-                ..plain("10 Mbit/s, PIE, half of it from second 20", 10.0, "0.8")
-            },
-        ),
-    ]
+    ];
+    conditions.extend(behind(Queueing::FairCodel, "FQ-CoDel"));
+    conditions.extend(behind(Queueing::Pie, "PIE"));
+    conditions
 }
 
 /// Requests of the first 10 s do not count.
@@ -264,8 +245,13 @@ fn late(condition: Condition) -> Condition {
 }
 
 /// A router whose queue is not first in, first out, with clients at 20 ms.
-fn behind(queueing: Queueing, condition: Condition) -> Condition {
-    late(Condition { queueing, paths: vec![far(20)], ..condition })
+fn behind(queueing: Queueing, name: &str) -> [Condition; 5] {
+    let at = |mbit: f64| plain(&format!("{mbit} Mbit/s, RTT 20 ms, {name}"), mbit, "0.8");
+    let halves = plain(&format!("10 Mbit/s, {name}, half of it from second 20"), 10.0, "0.8");
+    let alive = plain(&format!("10 Mbit/s, RTT 20 ms, {name}, kept alive"), 10.0, "0.8");
+    let halves = Condition { mbit: vec![(0, 10.0), (20, 5.0)], ..halves };
+    [at(10.0), at(50.0), kept(alive), at(2.0), halves]
+        .map(|condition| late(Condition { queueing, paths: vec![far(20)], ..condition }))
 }
 
 /// Clients that make all their requests on the same connections: handshakes are few.

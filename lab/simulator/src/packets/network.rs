@@ -312,7 +312,7 @@ impl Packets {
         self.arm_link();
     }
 
-    /// What the bottleneck dropped no longer is in the device's queue.
+    /// Frames that the bottleneck has dropped are no longer in the device's queue.
     pub(super) fn take_dropped(&mut self) {
         while let Some(frame) = self.bottleneck.dropped.pop() {
             self.stats.dropped += 1;

@@ -309,6 +309,7 @@ fn settings(setting: &Value, subject: &str, cell: &Value) -> Fallible<PacketSett
             loss: path["loss"].as_f64().unwrap_or(0.0),
             // The announced segment size includes the time stamps.
             segment_bytes: path["mss-bytes"].as_u64().map_or(1448, |mss| mss.saturating_sub(12) as u32),
+            line: None,
         });
     }
     Ok(settings)

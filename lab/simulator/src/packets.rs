@@ -4,7 +4,7 @@
 //! all other frames. TCP has slow start with HyStart, CUBIC, Linux's delayed acknowledgements, loss detection
 //! by RACK, and time-outs. A connection may only have a limited amount in the queue of its own device (TCP
 //! small queues), which makes Linux's own FIFO nearly fair. Behind the bottleneck each group of clients has
-//! its distance, jitter and loss.
+//! its distance, jitter and loss, and may have a line of its own.
 //!
 //! On the server, the discipline decides. Every connection writes as much as TCP accepts, as with nginx
 //! ([`Discipline::Fair`]). Or each asks [`scheduler::Uplink`] for grants, as Serpent's gate does
@@ -17,8 +17,8 @@
 //! time: it is largest for the smallest files at low load.
 //!
 //! Not modelled: processors and disks beyond a constant time before each answer; loss and queues on the way
-//! to the server; limits of the receiver's window; HTTP/2; TLS; a client's own line. A client whose SYN is
-//! not answered retries for ever.
+//! to the server; limits of the receiver's window; HTTP/2; TLS. A client whose SYN is not answered retries for
+//! ever.
 
 mod agenda;
 mod bottleneck;
@@ -47,7 +47,7 @@ use self::{
 pub use self::{
     bottleneck::Shaping,
     network::{BottleneckAt, Discipline, OtherTraffic, PacketSettings, PacketStats, Packets},
-    path::ClientPath,
+    path::{ClientLine, ClientPath},
     queue::Queueing,
 };
 use crate::{Ended, Model, Ticket};
@@ -266,12 +266,12 @@ impl Packets {
         self.link_armed = false;
         let left = self.bottleneck.poll_frame(self.now_ns);
         self.take_dropped();
-        let Some(Frame { connection: id, cargo, .. }) = left else { return };
+        let Some(Frame { connection: id, bytes, cargo }) = left else { return };
         let now_ns = self.now_ns;
         if let Some(group) = self.connection(id).map(|it| it.group) {
             let lane = self.lane_of(group);
             let mut last_due_ns = self.connection(id).map_or(0, |it| it.last_due_ns);
-            match self.lanes[lane].handle_packet(now_ns, &mut last_due_ns) {
+            match self.lanes[lane].handle_packet(now_ns, bytes, &mut last_due_ns) {
                 Some(due_ns) => self.agenda.add(due_ns, Event::Arrived(id, cargo)),
                 None => self.stats.lost += 1,
             }

@@ -225,6 +225,7 @@ fn client_path(path: &PathSetting) -> ClientPath {
         rtt_ns: direct.rtt_ns + ns(path.rtt_ms),
         jitter_ns: ns(path.jitter_ms),
         loss: path.loss,
+        line: None,
         // TCP time stamps take 12 bytes of the segment size that clients allow.
         segment_bytes: path.mss_bytes.map_or(direct.segment_bytes, |mss| u32::from(mss).saturating_sub(12).max(1)),
     }

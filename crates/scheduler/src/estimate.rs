@@ -24,7 +24,7 @@
 //!
 //! Only busy periods teach anything; in idle periods the estimate stays.
 
-pub use crate::round_trips::{RoundTrip, RttKind, round_trip_of_means};
+pub use crate::round_trips::{RoundTrip, RttKind, are_prompt, round_trip_of_means};
 use crate::{
     round_trips::{Load, RoundTrips, Slope},
     time::{Instant, MS},

@@ -9,9 +9,13 @@ use crate::{
     correction::{Correction, Doubt},
     lease::Line,
     round_trips::{Load, RoundTrip},
-    time::Instant,
+    time::{Instant, MS},
     units::Rate,
 };
+
+/// See [`Pace::looks_after_ns`].
+const LOOKS_MOST_BITS: u64 = 20_000_000;
+const LOOKS_AFTER_NS: u64 = 100 * MS;
 
 /// The source of the pacer's rate.
 #[derive(Clone, Debug)]
@@ -79,6 +83,13 @@ impl Pace {
             Self::Given(correction) => correction.queue(now),
             Self::Leased(_) => None,
         }
+    }
+
+    /// On a slow link few round trips are measured. If none was for so long, in nanoseconds, connections are looked at after
+    /// their last bytes, too. `None` where that is not worth its cost.
+    pub fn looks_after_ns(&self) -> Option<u64> {
+        let is_slow = |rate: Rate| rate.bits_per_second() <= LOOKS_MOST_BITS;
+        (!matches!(self, Self::Leased(_)) && self.rate().is_some_and(is_slow)).then_some(LOOKS_AFTER_NS)
     }
 
     /// Takes a round trip.

@@ -18,7 +18,7 @@ mod tests;
 use alloc::{collections::VecDeque, vec::Vec};
 use core::cell::Cell;
 
-pub use self::means::round_trip_of_means;
+pub use self::means::{are_prompt, round_trip_of_means};
 use self::{noise::Noise, paths::Paths};
 use crate::{
     time::{Instant, MS},

@@ -131,6 +131,7 @@ impl Packets {
             Event::Answer(id) => self.answer(id),
             Event::Arrived(id, cargo) => self.arrive(id, cargo),
             Event::Acked(id, ack) => self.take_ack(id, ack),
+            Event::Look(id) => self.look(id),
             Event::ServerTimeout(id) => self.time_out(id),
             Event::ClientTimeout(id) => self.acknowledge_late(id),
             Event::Closed(id) => {

@@ -6,6 +6,7 @@
 mod groups;
 mod known;
 mod leases;
+mod looks;
 mod round_trips;
 mod telling;
 
@@ -30,6 +31,7 @@ use scheduler::{
 };
 use tokio::sync::Notify;
 
+use self::looks::Looks;
 pub use self::telling::Telling;
 use super::{
     classes::{self, ClassAt, ClassNumbers},
@@ -72,6 +74,7 @@ pub struct Driver {
     unsaid_doubt: AtomicBool,
     /// Whether a rate is known. Kept outside of the lock for [`Driver::time_alone`].
     has_rate: AtomicBool,
+    looks: Looks,
     stalled: AtomicU64,
     given_up: AtomicU64,
     /// The number of the next group.
@@ -149,6 +152,7 @@ impl Driver {
             estimates_rate: AtomicBool::new(estimates_rate(config)),
             unsaid_doubt: AtomicBool::new(false),
             has_rate: AtomicBool::new(false),
+            looks: Looks::new(),
             stalled: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
             groups: AtomicU64::new(0),
@@ -510,6 +514,7 @@ impl Driver {
     /// The rate or its enforcement may have changed.
     fn follow_rate(&self, state: &mut DriverState) {
         self.follow_chunk(state);
+        self.looks.handle_rate(state.pace.as_ref().and_then(Pace::looks_after_ns));
         self.has_rate.store(state.machine.settings().rate.is_some(), Ordering::Relaxed);
     }
 

@@ -16,6 +16,12 @@ pub fn round_trip_of_means(before_ns: u64, mean_ns: u64, acks: u32) -> Option<u6
     (acks > 0 && rtt_ns >= 1.0).then_some(rtt_ns as u64)
 }
 
+/// Whether a client has acknowledged so many segments without a delay. TCP acknowledges every second segment at once, or at
+/// times each. The acknowledgement of a last one may be delayed (RFC 9293, section 3.8.6.3).
+pub fn are_prompt(segments: u64, acks: u64) -> bool {
+    2 * acks == segments || segments > 1 && acks == segments
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ mod body;
 mod connection_flow;
 mod flow;
 mod limited;
+mod looks;
 mod read_fairness;
 pub(crate) mod response;
 mod rest;
@@ -57,9 +58,10 @@ pub use self::{
 pub(crate) use self::{body::InBursts, flow::Burst, read_fairness::ReadFairness, stream_priority::StreamPriority};
 use self::{
     limited::poll_share,
+    looks::Looks,
     read_fairness::QueuePosition,
     rest::Rest,
-    round_trip::Look,
+    round_trip::{Look, Occasion},
     stall_budget::{Pace, StallBudget},
 };
 use crate::{
@@ -83,6 +85,7 @@ pub struct Gate<T: Transport = TcpTransport> {
     path: u64,
     /// What TCP told of the round trips when it was last asked.
     look: Option<Look>,
+    looks: Looks,
     /// Made when the transport is full for the first time.
     stall: Option<Box<TransportStall>>,
     /// Made when a response waits for its share of its client's bytes for the first time.
@@ -159,6 +162,7 @@ impl<T: Transport> Gate<T> {
             unmeasured_bytes: 0,
             path: address.map_or(0, path_number),
             look: None,
+            looks: Looks::default(),
             stall: None,
             share_timer: None,
             fairness: None,
@@ -166,7 +170,7 @@ impl<T: Transport> Gate<T> {
             rest: Rest::default(),
             may_be_empty: true,
         };
-        gate.measure_round_trip(false);
+        gate.measure_round_trip(Occasion::Write);
         gate
     }
 
@@ -356,7 +360,7 @@ impl<T: Transport> Gate<T> {
         }
         if revisits {
             self.unmeasured_bytes = 0;
-            self.measure_round_trip(false);
+            self.measure_round_trip(Occasion::Write);
             if let Some(job) = best
                 && self.driver.needs_path()
                 && let Some(path) = self.flow.peer().measure().and_then(|measured| measured.path)
@@ -376,14 +380,14 @@ impl<T: Transport> Gate<T> {
         }
     }
 
-    /// Tells those who find or correct the rate about a round trip, if one was measured just now.
-    /// `has_read`: the client has just sent something.
-    fn measure_round_trip(&mut self, has_read: bool) {
+    /// Tells those who find or correct the rate about a round trip, if one was measured just now. Returns whether bytes are on
+    /// their way.
+    fn measure_round_trip(&mut self, occasion: Occasion) -> bool {
         if self.flow.is_local() || self.flow.enforcement() != Enforcement::Paced {
-            return;
+            return false;
         }
-        let Some(measured) = self.flow.peer().measure() else { return };
-        let (Some(path), Some(look)) = (measured.path, Look::new(&measured)) else { return };
+        let Some(measured) = self.flow.peer().measure() else { return false };
+        let (Some(path), Some(look)) = (measured.path, Look::new(&measured)) else { return false };
         self.flow.set_segment_bytes(path.mss_bytes);
         match self.look.replace(look) {
             // Only the round trip of the handshake was measured yet.
@@ -392,9 +396,28 @@ impl<T: Transport> Gate<T> {
                 self.driver.handle_round_trip(RoundTrip { path: self.path, ns: path.rtt_ns, kind, age_ns: 0 }, 0);
             }
             Some(before) => {
-                if let Some(round_trip) = look.round_trip(self.path, &before, &measured, has_read) {
-                    self.driver.handle_round_trip(round_trip, look.idle_ns(&measured));
+                if let Some(round_trip) = look.round_trip(self.path, &before, &measured, occasion) {
+                    let idle_ns = if occasion == Occasion::Rest { 0 } else { look.idle_ns(&measured) };
+                    self.driver.handle_round_trip(round_trip, idle_ns);
                 }
+            }
+        }
+        measured.unacked_segments > 0
+    }
+
+    /// Looks at the connection after its last bytes, where few round trips are measured otherwise.
+    fn poll_look(&mut self, cx: &mut Context<'_>) {
+        if self.flow.is_local() || self.flow.enforcement() != Enforcement::Paced {
+            return;
+        }
+        let rtt = self.look.map_or(Duration::ZERO, |look| look.mean());
+        while self.looks.poll_due(cx, &self.driver, rtt).is_ready() {
+            let are_under_way = self.measure_round_trip(Occasion::Rest);
+            if !are_under_way {
+                self.unmeasured_bytes = 0;
+            }
+            if !self.looks.handle_look(&self.driver, are_under_way) {
+                return;
             }
         }
     }
@@ -432,7 +455,7 @@ impl<T: Transport> Gate<T> {
                 if self.unmeasured_bytes > 0 {
                     // Since the last measurement there was something to acknowledge.
                     self.unmeasured_bytes = 0;
-                    self.measure_round_trip(true);
+                    self.measure_round_trip(Occasion::Read);
                 }
                 Poll::Ready(Ok(()))
             }
@@ -456,9 +479,14 @@ impl<T: Transport> AsyncRead for Gate<T> {
             if this.rest.handle_bytes() {
                 this.flow.set_resting(false);
             }
-        } else if this.flow.keeps_buffer() && this.rest.poll_begin(cx).is_ready() {
-            this.flow.set_resting(true);
-            kernel::memory::give_back(buf.initialize_unfilled());
+        } else {
+            if this.unmeasured_bytes > 0 {
+                this.poll_look(cx);
+            }
+            if this.flow.keeps_buffer() && this.rest.poll_begin(cx).is_ready() {
+                this.flow.set_resting(true);
+                kernel::memory::give_back(buf.initialize_unfilled());
+            }
         }
         read
     }

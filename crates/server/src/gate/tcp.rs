@@ -191,6 +191,7 @@ impl Peer for TcpStream {
             bare_acks: info.segs_in.wrapping_sub(info.data_segs_in),
             last_ack_ms: info.last_ack_received_ms,
             last_sent_ms: info.last_data_sent_ms,
+            unacked_segments: info.unacked_segments,
         })
     }
 

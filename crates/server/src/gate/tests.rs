@@ -57,12 +57,12 @@ fn reads(mut client: MemoryClient, name: &'static str, ended: &mpsc::UnboundedSe
 }
 
 /// An uplink without a rate: nothing waits for leave.
-fn rate_off() -> Uplink {
+pub(super) fn rate_off() -> Uplink {
     uplink(UplinkRate::Off, Enforce::Off)
 }
 
 /// An uplink paced at this rate in bits per second, also while the runtime's clock is stopped.
-fn paced(bits_per_second: &str) -> Uplink {
+pub(super) fn paced(bits_per_second: &str) -> Uplink {
     uplink(UplinkRate::Given(bits_per_second.parse().expect("a rate")), Enforce::Server)
 }
 

@@ -102,6 +102,8 @@ pub struct Measurements {
     pub last_ack_ms: u32,
     /// Time since data was last sent, in milliseconds.
     pub last_sent_ms: u32,
+    /// Segments that were sent and not acknowledged.
+    pub unacked_segments: u32,
 }
 
 /// A client's side of a connection.

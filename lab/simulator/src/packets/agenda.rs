@@ -28,6 +28,8 @@ pub(super) enum Event {
     Arrived(ConnectionId, Cargo),
     /// An acknowledgement has reached the server.
     Acked(ConnectionId, Ack),
+    /// The server looks whether the last bytes of a response were acknowledged.
+    Look(ConnectionId),
     ServerTimeout(ConnectionId),
     ClientTimeout(ConnectionId),
     /// The client has closed after its last response.

@@ -151,6 +151,8 @@ pub(super) struct Gate {
     pub jobs: Vec<ConnectionId>,
     pub armed: Option<u64>,
     pub pace: Option<Pace>,
+    /// When the last round trip was measured that was not a late one.
+    pub measured_ns: u64,
 }
 
 /// Bytes of a frame of other senders.
@@ -212,7 +214,7 @@ impl Packets {
             if let Some(pace) = &pace {
                 uplink.handle_rate(Instant::ORIGIN, pace.rate());
             }
-            Gate { uplink, plan, jobs: Vec::new(), armed: None, pace }
+            Gate { uplink, plan, jobs: Vec::new(), armed: None, pace, measured_ns: 0 }
         });
         let mut dice = ChaCha8Rng::seed_from_u64(settings.seed);
         dice.set_stream(OTHER_STREAM);
@@ -351,6 +353,9 @@ impl Packets {
         let now = self.instant();
         if let Some(gate) = &mut self.gate {
             let load = gate.load();
+            if kind != RttKind::LateData {
+                gate.measured_ns = self.now_ns;
+            }
             if let Some(pace) = &mut gate.pace {
                 let path = if self.settings.are_neighbours { u64::from(group) } else { u64::from(group) << 16 };
                 pace.handle_round_trip(now, RoundTrip { path, ns, kind, age_ns }, load);

@@ -62,7 +62,7 @@ impl Sender {
     /// The mean of the round trips, as the system would report it.
     pub fn mean_rtt(&self) -> Option<MeanRtt> {
         let Times { measured, measured_ns, smoothed_ns, .. } = self.times;
-        Some(MeanRtt { ns: smoothed_ns?, measured, measured_ns })
+        Some(MeanRtt { ns: smoothed_ns?, measured, measured_ns, segments: self.delivery.delivered })
     }
 
     /// The path as the system would report it.

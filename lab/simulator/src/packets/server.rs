@@ -2,7 +2,8 @@
 
 use scheduler::{
     JobId, Path, Size,
-    estimate::{RttKind, round_trip_of_means},
+    estimate::{RttKind, are_prompt, round_trip_of_means},
+    pace::Pace,
 };
 
 use super::{
@@ -20,9 +21,20 @@ const REVISIT_BYTES: u64 = 8 * 1024;
 const TICK_NS: u64 = 4_000_000;
 /// Least number of bytes that a socket accepts beyond those TCP can send.
 const UNSENT_LIMIT_BYTES: u64 = 4096;
+/// A connection that was sent nothing for so long is no longer looked at.
+const LOOKS_FOR_NS: u64 = 4_000_000_000;
 /// Frames without payload charged when a connection opens, and when it closes.
 const BARE_AT_OPEN: u64 = 1;
 const BARE_AT_CLOSE: u64 = 2;
+
+/// When a connection is looked at.
+#[derive(Clone, Copy)]
+enum Occasion {
+    /// It is written to, or read from.
+    Use(RttKind),
+    /// Neither.
+    Rest,
+}
 
 impl Packets {
     pub(super) fn answer_syn(&mut self, id: ConnectionId) {
@@ -53,7 +65,7 @@ impl Packets {
             if let Some(ack) = ack {
                 self.take_ack(id, ack);
             }
-            self.measure(id, if ack.is_some() { RttKind::LateData } else { RttKind::Data });
+            self.measure(id, Occasion::Use(if ack.is_some() { RttKind::LateData } else { RttKind::Data }));
         }
         self.charge_bare(1);
         self.agenda.add(now_ns + self.settings.answer_ns, Event::Answer(id));
@@ -204,6 +216,9 @@ impl Packets {
             }
         }
         self.flush(id);
+        if done && !last {
+            self.look_later(id);
+        }
         if done && last {
             self.charge_bare(BARE_AT_CLOSE);
             let rides = self.connection(id).is_some_and(|it| it.sender.keeps_tail());
@@ -222,7 +237,7 @@ impl Packets {
         let due = serving.unmeasured_bytes >= REVISIT_BYTES;
         if due {
             serving.unmeasured_bytes = 0;
-            self.measure(id, RttKind::Data);
+            self.measure(id, Occasion::Use(RttKind::Data));
         }
         let Some(Gate { uplink, plan, .. }) = &mut self.gate else { return };
         if let (true, true, Some(path)) = (due, uplink.settings().order.needs_path(), path) {
@@ -235,8 +250,42 @@ impl Packets {
         }
     }
 
+    /// Where few round trips are measured, the connection is looked at when its last bytes may have been acknowledged.
+    fn look_later(&mut self, id: ConnectionId) {
+        let now_ns = self.now_ns;
+        let Some(gate) = &self.gate else { return };
+        let after_ns = gate.pace.as_ref().and_then(Pace::looks_after_ns);
+        if after_ns.is_none_or(|after_ns| now_ns - gate.measured_ns < after_ns / 2) {
+            return;
+        }
+        let fresh_ns = gate.uplink.fresh_ns();
+        let Some(&mut Connection { ref sender, written_ns, .. }) = self.connection(id) else { return };
+        let Some(mean) = sender.mean_rtt() else { return };
+        self.agenda.add((now_ns + fresh_ns).max(written_ns + mean.ns + TICK_NS), Event::Look(id));
+    }
+
+    /// Looks at a connection that was sent nothing since.
+    pub(super) fn look(&mut self, id: ConnectionId) {
+        let now_ns = self.now_ns;
+        let Some(gate) = &self.gate else { return };
+        let after_ns = gate.pace.as_ref().and_then(Pace::looks_after_ns);
+        let is_due = after_ns.is_some_and(|after_ns| now_ns - gate.measured_ns >= after_ns);
+        let Some(connection) = self.connection(id) else { return };
+        let Connection { sender, written_ns, serving, asks, .. } = connection;
+        if serving.is_some() || asks.is_some() || now_ns - *written_ns > LOOKS_FOR_NS {
+            return;
+        }
+        let is_under_way = sender.in_flight() > 0;
+        if is_due {
+            self.measure(id, Occasion::Rest);
+        }
+        if is_under_way {
+            self.look_later(id);
+        }
+    }
+
     /// Looks at the mean of the round trips, and works out the last ones.
-    fn measure(&mut self, id: ConnectionId, kind: RttKind) {
+    fn measure(&mut self, id: ConnectionId, occasion: Occasion) {
         let now_ns = self.now_ns;
         let Some(fresh_ns) = self.gate.as_ref().map(|gate| gate.uplink.fresh_ns()) else { return };
         let Some(connection) = self.connection(id) else { return };
@@ -245,8 +294,13 @@ impl Packets {
         let Some(before) = connection.looked.replace(mean) else { return };
         let ticks = |ns: u64| ns / TICK_NS;
         let age_ns = (ticks(now_ns) - ticks(mean.measured_ns)).saturating_sub(1) * TICK_NS;
-        let idle_ns = now_ns.saturating_sub(written_ns + mean.ns);
-        let rtt_ns = round_trip_of_means(before.ns, mean.ns, mean.measured - before.measured);
+        let acks = mean.measured - before.measured;
+        let rtt_ns = round_trip_of_means(before.ns, mean.ns, acks);
+        let (kind, idle_ns) = match occasion {
+            Occasion::Rest if are_prompt(mean.segments - before.segments, u64::from(acks)) => (RttKind::Data, 0),
+            Occasion::Rest => (RttKind::LateData, 0),
+            Occasion::Use(kind) => (kind, now_ns.saturating_sub(written_ns + mean.ns)),
+        };
         if let Some(rtt_ns) = rtt_ns.filter(|_| age_ns.max(idle_ns) <= fresh_ns) {
             self.take_round_trip(group, rtt_ns, kind, age_ns);
         }

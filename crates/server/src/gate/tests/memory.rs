@@ -150,6 +150,7 @@ impl Peer for Connection {
             bare_acks: 0,
             last_ack_ms: 0,
             last_sent_ms: 0,
+            unacked_segments: 0,
         })
     }
 

@@ -72,6 +72,8 @@ pub(in super::super) struct MeanRtt {
     pub ns: u64,
     pub measured: u32,
     pub measured_ns: u64,
+    /// Segments that were acknowledged.
+    pub segments: u64,
 }
 
 /// Measured round trips.
@@ -190,7 +192,7 @@ impl Sender {
         }
     }
 
-    pub(super) fn in_flight(&self) -> u32 {
+    pub(in super::super) fn in_flight(&self) -> u32 {
         self.flight.len() as u32 - self.sacked - self.lost + self.retransmitted
     }
 

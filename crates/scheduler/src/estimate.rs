@@ -112,6 +112,8 @@ const SLOPE_LEAST_NS: u64 = 40 * MS;
 const SAME: core::ops::Range<f64> = 0.85..1.15;
 /// Weight of a measurement that corrects the estimate.
 const CORRECTION: f64 = 0.4;
+/// A queue of this length is worked off before anything else.
+const LONG_QUEUE_NS: u64 = 100 * MS;
 /// A shorter queue counts as noise.
 const QUEUE_MIN_NS: u64 = 2 * MS;
 /// Outside of probes, a queue must show for this long to be believed.
@@ -240,7 +242,7 @@ impl Estimator {
             self.estimate = slope.bits.min(known);
         }
         let queue_ns = self.round_trips.excess_ns(now, since).or_else(|| self.round_trips.last_excess_ns());
-        self.drain(now, sent_bytes, queue_ns.unwrap_or(0));
+        self.drain(now, sent_bytes, queue_ns);
     }
 
     /// Goes on from a rate that is probably too low.
@@ -299,13 +301,13 @@ impl Estimator {
                 } else if let Some(slope) = slope.filter(|_| over && !carried_all) {
                     self.estimate = slope.bits;
                     self.last_probe = now;
-                    self.drain(now, sent_bytes, queue_ns.unwrap_or(0));
+                    self.drain(now, sent_bytes, queue_ns);
                 } else if elapsed_ns >= SEARCH_PATIENCE_NS
-                    && let Some(carried) = self.carried_by_tcp(now, since)
+                    && let Some(carried) = self.carried_by_tcp(now)
                 {
                     self.estimate = carried;
                     self.last_probe = now;
-                    self.drain(now, sent_bytes, self.round_trips.last_excess_ns().unwrap_or(0));
+                    self.drain(now, sent_bytes, None);
                 } else if elapsed_ns >= SEARCH_PATIENCE_NS {
                     // Too little traffic to measure anything.
                     self.queue_since = None;
@@ -322,7 +324,7 @@ impl Estimator {
                         rough.filter(|rough| !SAME.contains(&(rough / self.settled))).unwrap_or(self.settled);
                     self.probe_after_ns = (self.probe_after_ns * 2).min(PROBE_EVERY_MAX_NS);
                     self.last_probe = now;
-                    self.drain(now, sent_bytes, queue_ns.unwrap_or(0));
+                    self.drain(now, sent_bytes, queue_ns);
                 }
             }
             Phase::Search if over && used_up && self.has_seen(now) => self.search_on(now, sent_bytes),
@@ -354,7 +356,7 @@ impl Estimator {
                     {
                         self.estimate = slope;
                     }
-                    self.drain(now, sent_bytes, queue_ns.unwrap_or(0));
+                    self.drain(now, sent_bytes, queue_ns);
                 } else if !shows && backlogged && now.ns_since(self.last_probe) >= self.probe_after_ns {
                     self.last_probe = now;
                     self.settled = self.estimate;
@@ -395,6 +397,14 @@ impl Estimator {
                         }
                         (self.is_measured, self.is_least) = (true, false);
                         self.estimate = if same { self.settled + CORRECTION * (slope - self.settled) } else { slope };
+                    } else if !gone
+                        && let Some(left_ns) = self.round_trips.last_excess_ns()
+                        && left_ns > LONG_QUEUE_NS.max(if gain > GAIN_LEAST { from_ns / 2 } else { from_ns })
+                    {
+                        // So much was too much, and what came back did not show how much.
+                        let gain = if gain > GAIN_LEAST { GAIN_LEAST } else { self.deeper(gain) };
+                        self.drain_at(now, sent_bytes, left_ns, gain);
+                        return;
                     }
                     self.settled = self.estimate;
                     self.queue_since = None;
@@ -411,10 +421,10 @@ impl Estimator {
         self.begin_round(now, sent_bytes);
     }
 
-    /// The rate that the link has carried lately, in bits per second, if it is far below that of the search and a long queue has
-    /// stood since then. TCP sends no more than the link carries then, so no slope shows.
-    fn carried_by_tcp(&self, now: Instant, since: Instant) -> Option<f64> {
-        let queue_ns = self.round_trips.queue_ns(now, since, true)?;
+    /// The rate that the link has carried lately, in bits per second, if it is far below that of the search and round trips
+    /// meet a long queue. TCP sends no more than the link carries then, so no slope shows.
+    fn carried_by_tcp(&self, now: Instant) -> Option<f64> {
+        let queue_ns = self.round_trips.queue_ns(now, Instant::ORIGIN, true)?;
         let carried = self.round_trips.carried_bits(now)?;
         (queue_ns > SEARCH_QUEUE_NS && carried < self.estimate / SEARCH_GAIN).then_some(carried)
     }
@@ -425,7 +435,8 @@ impl Estimator {
         self.round_trips.carried_all(now, self.round.began, sent_in_round_bytes)
     }
 
-    fn drain(&mut self, now: Instant, sent_bytes: u64, queue_ns: u64) {
+    fn drain(&mut self, now: Instant, sent_bytes: u64, queue_ns: Option<u64>) {
+        let queue_ns = queue_ns.or_else(|| self.round_trips.last_excess_ns()).unwrap_or(0);
         let gain = if queue_ns > 10 * self.queue_limit_ns(now) { GAIN_LEAST } else { 0.8 };
         self.congested_since = self.queue_since.unwrap_or(now);
         self.drain_at(now, sent_bytes, queue_ns, gain);

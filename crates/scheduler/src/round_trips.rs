@@ -11,15 +11,17 @@ mod leads;
 mod means;
 mod noise;
 mod paths;
+mod sample;
 mod silence;
 #[cfg(test)]
 mod tests;
+mod voices;
 
 use alloc::{collections::VecDeque, vec::Vec};
 use core::cell::Cell;
 
 pub use self::means::{are_prompt, round_trip_of_means};
-use self::{noise::Noise, paths::Paths};
+use self::{noise::Noise, paths::Paths, sample::Sample, voices::Voices};
 use crate::{
     time::{Instant, MS},
     units::Rate,
@@ -73,6 +75,7 @@ pub(crate) struct RoundTrips {
     /// Excess of round trips that met an idle uplink, and when they came.
     idle: VecDeque<(Instant, i64)>,
     noise: Noise,
+    voices: Voices,
     /// The rate of the link is known roughly at best. So much is sent at times that queues come and go quickly.
     is_rough: bool,
     paths: Paths,
@@ -95,20 +98,6 @@ struct Point {
     room_at: Instant,
     waits: bool,
     busy_since: Instant,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    at: Instant,
-    sent_at: Instant,
-    rtt_ns: u64,
-    /// Excess over the shortest round trip of the path. `None` for the first samples of a path.
-    above_ns: Option<u64>,
-    /// The queue that the pacer itself had at the bottleneck.
-    own_ns: u64,
-    delivered_bytes: f64,
-    /// How long the uplink had been busy when the packet was sent; `None` if it was idle or nearly so.
-    busy_ns: Option<u64>,
 }
 
 /// A measured rate, in bits per second, and its standard error.
@@ -158,6 +147,10 @@ const PRESENT_GAPS: u64 = 4;
 /// Where clients are far, the time and the number are larger: so many round trips, and so many samples.
 const FAR_ROUND_TRIPS: u64 = 6;
 const PRESENT_MOST_FAR: usize = 64;
+/// The usual excess is the median of so many round trips at least.
+const USUAL_LEAST: usize = 3;
+/// So short a round trip meets no queue that matters, whatever its path is.
+const SHORT_NS: u64 = 150 * MS;
 /// The pacer's own queue is looked for in the round trips of this time, if there are so many.
 const OWN_OVER_NS: u64 = 1_000 * MS;
 const OWN_LEAST: u32 = 8;
@@ -218,7 +211,8 @@ impl RoundTrips {
         if is_left_out && !(counts_with_jitter && has_jitter()) {
             return;
         }
-        let above_ns = self.paths.above_shortest(now, path, rtt_ns);
+        let usual_ns = self.usual_excess_ns(now);
+        let above_ns = self.paths.above_shortest(now, path, rtt_ns, usual_ns);
         // Most were sent a moment ago, and the points of two seconds fill a processor's cache.
         let points = self.points.iter().rev().chain(self.early_points.iter().rev());
         let Some(before) = points.copied().find(|it| it.at <= sent_at) else { return };
@@ -237,8 +231,14 @@ impl RoundTrips {
         if let Some(above_ns) = above_ns.filter(|_| kind != RttKind::LateData) {
             self.noise.handle(now, above_ns as i64 - own_ns as i64);
         }
+        let new = Sample { path, at: now, sent_at, rtt_ns, above_ns, own_ns, delivered_bytes, busy_ns };
+        if self.voices.doubts(&new) {
+            let level_ns = self.level_ns(now);
+            self.voices.handle_doubted(new, level_ns, &mut self.samples);
+        } else {
+            self.samples.push_back(new);
+        }
         self.level.take();
-        self.samples.push_back(Sample { at: now, sent_at, rtt_ns, above_ns, own_ns, delivered_bytes, busy_ns });
         while self.samples.len() > KEEP_MOST || self.samples.front().is_some_and(|it| now.ns_since(it.at) > KEEP_NS) {
             self.samples.pop_front();
         }
@@ -283,14 +283,23 @@ impl RoundTrips {
         (!queues.is_empty()).then(|| *queues.select_nth_unstable(middle).1)
     }
 
+    /// The median excess of the last round trips, if there are enough: what one on any path has now.
+    fn usual_excess_ns(&self, now: Instant) -> Option<u64> {
+        let recent = self.samples.iter().rev().take_while(|it| now.ns_since(it.at) <= PRESENT_LONGEST_NS);
+        let mut met = Few::<PRESENT_LEAST>::from_iter(recent.filter_map(|it| it.above_ns).map(|ns| ns as i64));
+        (met.len >= USUAL_LEAST).then(|| met.nth(met.len / 2).cast_unsigned())
+    }
+
     /// The excess of the last round trip, with the pacer's own queue in it.
     pub fn last_excess_ns(&self) -> Option<u64> {
         self.samples.back()?.above_ns
     }
 
-    /// Whether a round trip was measured since then, on a path that is known.
+    /// Whether a round trip was measured since then, on a path that is known, or a short one on any.
     pub fn has_since(&self, since: Instant) -> bool {
-        self.samples.iter().rev().take_while(|it| it.at >= since).any(|it| it.above_ns.is_some())
+        let tells = |it: &Sample| it.above_ns.is_some() || it.rtt_ns < SHORT_NS;
+        let counted = self.samples.iter().rev().take_while(|it| it.at >= since);
+        counted.chain(self.voices.alone().filter(|it| it.at >= since)).any(tells)
     }
 
     /// The queue that packets sent between these times met, beyond the pacer's own: the first quartile of at least so
@@ -455,6 +464,7 @@ impl RoundTrips {
         let latest = seen.into_iter().rev().take(IDLE_MOST).rev();
         self.idle = latest.map(|(at, above_ns)| (at, (above_ns - shortest_ns) as i64)).collect();
         self.samples.clear();
+        self.voices.clear();
     }
 
     /// See [`RoundTrips::level_ns`].

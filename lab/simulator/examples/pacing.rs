@@ -22,7 +22,7 @@ use scheduler::{
 };
 use serpent_simulator::{
     Clients, Ended, Model, Packets, Stream, Ticket,
-    packets::{BottleneckAt, ClientPath, Discipline, OtherTraffic, PacketSettings, Queueing, Shaping},
+    packets::{BottleneckAt, ClientLine, ClientPath, Discipline, OtherTraffic, PacketSettings, Queueing, Shaping},
     run,
 };
 use workload::{
@@ -75,6 +75,8 @@ struct Condition {
     load: &'static str,
     seconds: u64,
     paths: Vec<ClientPath>,
+    /// The client that makes the request of this number, from the first one on again after the last.
+    client: fn(usize) -> usize,
     are_neighbours: bool,
     requests_per_connection: u32,
     /// Bytes of a segment on the wire beside its payload, in truth. The server counts 66.
@@ -118,6 +120,7 @@ fn plain(name: &str, mbit: f64, load: &'static str) -> Condition {
         load,
         seconds: if mbit > 60.0 { 20 } else { 60 },
         paths: Vec::new(),
+        client: |request| request,
         are_neighbours: false,
         requests_per_connection: 1,
         overhead_bytes: 66,
@@ -236,6 +239,22 @@ fn auto_conditions() -> Vec<Condition> {
     ];
     conditions.extend(behind(Queueing::FairCodel, "FQ-CoDel"));
     conditions.extend(behind(Queueing::Pie, "PIE"));
+    conditions.extend(homes(large));
+    conditions.extend([
+        kept(among(20, plain("2 Mbit/s, kept alive, 20 clients", 2.0, "0.8"))),
+        stays(among(20, plain("1 Mbit/s, 20 clients, connections that stay", 1.0, "0.8"))),
+        kept(among(
+            20,
+            Condition {
+                mbit: vec![(0, 10.0), (20, 5.0)],
+                ..plain("10 Mbit/s, kept alive, 20 clients, half of it from second 20", 10.0, "0.8")
+            },
+        )),
+        visitors(once, plain("10 Mbit/s, visitors of one page", 10.0, "0.8")),
+        kept(visitors(once, plain("50 Mbit/s, kept alive, visitors of one page", 50.0, "0.8"))),
+        visitors(thrice, plain("2 Mbit/s, visitors of three pages", 2.0, "0.8")),
+        kept(visitors(thrice, plain("10 Mbit/s, kept alive, visitors of three pages", 10.0, "0.8"))),
+    ]);
     conditions
 }
 
@@ -252,6 +271,49 @@ fn behind(queueing: Queueing, name: &str) -> [Condition; 5] {
     let halves = Condition { mbit: vec![(0, 10.0), (20, 5.0)], ..halves };
     [at(10.0), at(50.0), kept(alive), at(2.0), halves]
         .map(|condition| late(Condition { queueing, paths: vec![far(20)], ..condition }))
+}
+
+/// Clients at 20 ms, each behind a line of its own that is slower than the uplink, with a queue of 200 packets.
+fn homes(large: HeavyTail) -> [Condition; 6] {
+    let with_lines = |clients: usize, mbit: &[f64], condition: Condition| {
+        let line = |mbit: f64| ClientLine { rate: rate(mbit), queue_bytes: 200 * 1514 };
+        let path = |&mbit: &f64| ClientPath { line: Some(line(mbit)), ..far(20) };
+        late(Condition { paths: mbit.iter().cycle().take(clients).map(path).collect(), ..condition })
+    };
+    let large = |condition: Condition| Condition { sizes: large, ..condition };
+    [
+        with_lines(40, &[5.0], plain("50 Mbit/s, 40 clients with lines of 5 Mbit/s", 50.0, "0.8")),
+        kept(with_lines(
+            40,
+            &[2.0, 5.0, 10.0, 20.0, 50.0],
+            plain("50 Mbit/s, kept alive, 40 clients with lines of 2 to 50 Mbit/s", 50.0, "0.8"),
+        )),
+        kept(with_lines(40, &[5.0], plain("10 Mbit/s, kept alive, 40 clients with lines of 5 Mbit/s", 10.0, "0.8"))),
+        large(with_lines(40, &[10.0], plain("100 Mbit/s, large responses, 40 clients with 10 Mbit/s", 100.0, "0.8"))),
+        large(with_lines(20, &[5.0], plain("50 Mbit/s, large responses, 20 clients with 5 Mbit/s", 50.0, "0.8"))),
+        kept(with_lines(10, &[2.0, 20.0], plain("10 Mbit/s, kept alive, 10 clients with 2 or 20 Mbit/s", 10.0, "0.8"))),
+    ]
+}
+
+/// Clients at 10 to 69 ms that come to the site and go.
+fn visitors(client: fn(usize) -> usize, condition: Condition) -> Condition {
+    late(Condition { paths: (0..6_000).map(|n| far(10 + n % 60)).collect(), client, ..condition })
+}
+
+/// Each visitor asks for a page, which is eight requests, and does not come back.
+fn once(request: usize) -> usize {
+    request / 8
+}
+
+/// Of 50 visitors each asks for a page, and then for two more.
+fn thrice(request: usize) -> usize {
+    let page = request / 8;
+    page / 150 * 50 + page % 50
+}
+
+/// So many clients at distances from 10 ms on.
+fn among(clients: u64, condition: Condition) -> Condition {
+    late(Condition { paths: (0..clients).map(|n| far(10 + 3 * n)).collect(), ..condition })
 }
 
 /// Clients that make all their requests on the same connections: handshakes are few.
@@ -333,9 +395,9 @@ impl Condition {
             load_match: LoadMatch::Sequence,
         };
         let mut requests = recipe.draw(seed);
-        let groups = self.paths.len().max(1) as u32;
-        for (request, n) in requests.iter_mut().zip(0u32..) {
-            request.group = (n % groups) as u16;
+        let groups = self.paths.len().max(1);
+        for (n, request) in requests.iter_mut().enumerate() {
+            request.group = ((self.client)(n) % groups) as u16;
         }
         let counts = |at: usize| requests[at].at_ns >= self.warm_up_s * S;
         // The ideal has distances: handshake and request take two round trips to each client.

@@ -7,7 +7,7 @@ use scheduler::{
 };
 use serpent_simulator::{
     Model, Packets, Ticket,
-    packets::{BottleneckAt, ClientPath, Discipline, PacketSettings, Shaping},
+    packets::{BottleneckAt, ClientLine, ClientPath, Discipline, PacketSettings, Shaping},
 };
 use workload::{
     pattern::Pattern,
@@ -39,10 +39,11 @@ struct Seen {
 }
 
 /// The link and its clients.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Line<'a> {
     link: &'a Link,
-    path: ClientPath,
+    /// To each of the clients.
+    paths: Vec<ClientPath>,
     load: f64,
     /// The size of its token bucket.
     burst_bytes: u64,
@@ -52,18 +53,18 @@ struct Line<'a> {
 impl<'a> Line<'a> {
     /// One that is overloaded a little.
     fn new(link: &'a Link, path: ClientPath) -> Self {
-        Self { link, path, load: 1.05, burst_bytes: 1_600, requests_per_connection: 1 }
+        Self { link, paths: vec![path], load: 1.05, burst_bytes: 1_600, requests_per_connection: 1 }
     }
 }
 
 /// Samples of every few milliseconds while a link of this rate is overloaded a little.
 fn serve(link: &Link, path: ClientPath, known: Option<Rate>, seed: u64) -> Vec<Seen> {
-    serve_line(Line::new(link, path), known, seed)
+    serve_line(&Line::new(link, path), known, seed)
 }
 
 /// The same of any line.
-fn serve_line(line: Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
-    let Line { link, path, load, burst_bytes, requests_per_connection } = line;
+fn serve_line(line: &Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
+    let &Line { link, ref paths, load, burst_bytes, requests_per_connection } = line;
     let finder = match known {
         Some(known) => Finder::with_rate(
             scheduler::Instant::ORIGIN,
@@ -77,7 +78,7 @@ fn serve_line(line: Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
     let mut model = Packets::new(PacketSettings {
         pace: Some(Pace::Found(finder)),
         bottleneck: BottleneckAt::Router,
-        paths: vec![path],
+        paths: paths.clone(),
         shaping: Shaping::Bucket { burst_bytes },
         requests_per_connection,
         seed,
@@ -98,7 +99,8 @@ fn serve_line(line: Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
         loop {
             let until_ns = requests.peek().map_or(at_ns, |(_, request)| request.at_ns.min(at_ns));
             while model.poll_end(until_ns).is_some() {}
-            let Some((number, request)) = requests.next_if(|(_, request)| request.at_ns < at_ns) else { break };
+            let Some((number, mut request)) = requests.next_if(|(_, request)| request.at_ns < at_ns) else { break };
+            request.group = (number as usize % paths.len()) as u16;
             model.handle_request(request.at_ns, Ticket(number), &request);
         }
         let bits = model.pace().and_then(Pace::rate).map_or(f64::INFINITY, |rate| rate.bits_per_second() as f64);
@@ -124,6 +126,10 @@ fn paced(seen: &[Seen], from_s: u64, until_s: u64) -> f64 {
     let within = seen.iter().filter(|it| (from_s * S..until_s * S).contains(&it.at_ns));
     let (sum, count) = within.fold((0.0, 0), |(sum, count), it| (sum + it.of_link, count + 1));
     sum / f64::from(count)
+}
+
+fn far(ms: u64) -> ClientPath {
+    ClientPath { rtt_ns: ms * MS, ..ClientPath::DIRECT }
 }
 
 fn rate(mbit: f64) -> Rate {
@@ -228,7 +234,7 @@ fn a_link_that_becomes_far_slower_is_used_though_connections_are_kept() {
         let line = Line { requests_per_connection: 20, ..Line::new(&link, ClientPath::DIRECT) };
         let from_s = CHANGES_S + SLOW_FOLLOWED_S;
         let all: Vec<f64> =
-            (4_001..=4_003).map(|seed| used(&serve_line(line, None, seed), &link, from_s, ENDS_S)).collect();
+            (4_001..=4_003).map(|seed| used(&serve_line(&line, None, seed), &link, from_s, ENDS_S)).collect();
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         assert!(mean > 0.85, "{before}, then {after} Mbit/s: {mean:.3} used, {all:.2?}");
     }
@@ -292,7 +298,7 @@ fn clients_that_keep_their_connections_show_the_rate() {
         let link = Link::constant(rate(mbit));
         let path = ClientPath { rtt_ns: rtt_ms * MS + 60_000, jitter_ns: jitter_ms * MS, ..ClientPath::DIRECT };
         let line = Line { requests_per_connection: 20, ..Line::new(&link, path) };
-        let used = (8_001..8_009).map(|seed| used(&serve_line(line, None, seed), &link, FOUND_S, ENDS_S));
+        let used = (8_001..8_009).map(|seed| used(&serve_line(&line, None, seed), &link, FOUND_S, ENDS_S));
         let used: Vec<f64> = used.collect();
         let mean = used.iter().sum::<f64>() / used.len() as f64;
         let what = format!("{mbit} Mbit/s, {rtt_ms} ms, jitter {jitter_ms} ms: {used:.3?} used");
@@ -300,20 +306,45 @@ fn clients_that_keep_their_connections_show_the_rate() {
     }
 }
 
-/// Until its burst is used up, a token bucket looks like a link without a limit.
 #[test]
 fn a_slow_line_is_used_though_few_round_trips_show_its_rate() {
     // Hardly any connection is new, and those that are in use are looked at when something was sent on them.
     let link = Link::constant(rate(1.0));
     let near = Line { requests_per_connection: 1_000, ..Line::new(&link, ClientPath::DIRECT) };
-    let far = Line { path: ClientPath { rtt_ns: 40 * MS, ..ClientPath::DIRECT }, ..near };
-    for (line, seed) in [near, far].into_iter().flat_map(|line| (1..=4).map(move |seed| (line, seed))) {
+    let far = Line { paths: vec![far(40)], ..near.clone() };
+    for (line, seed) in [&near, &far].into_iter().flat_map(|line| (1..=4).map(move |seed| (line, seed))) {
         let seen = serve_line(line, None, seed);
         let used = used(&seen, &link, FOUND_S, ENDS_S);
-        assert!(used > 0.9, "round trip {} ms, seed {seed}: {used:.3} used", line.path.rtt_ns / MS);
+        assert!(used > 0.9, "round trip {} ms, seed {seed}: {used:.3} used", line.paths[0].rtt_ns / MS);
     }
 }
 
+/// Each connection is seldom in use, so it is looked at after its last bytes, too.
+#[test]
+fn many_clients_of_a_slow_line_show_its_rate() {
+    let link = Link::constant(rate(2.0));
+    let paths = (0..20).map(|n| far(10 + 3 * n)).collect();
+    let line = Line { paths, load: 0.8, requests_per_connection: 20, ..Line::new(&link, ClientPath::DIRECT) };
+    for seed in 9_001..9_017 {
+        let used = used(&serve_line(&line, None, seed), &link, FOUND_S, ENDS_S);
+        assert!(used > 0.75, "seed {seed}: {used:.3} used");
+    }
+}
+
+/// A client's own line that is slower than the uplink has a queue at all times, which is none of the uplink.
+#[test]
+fn the_queues_of_clients_lines_are_not_taken_for_the_uplinks() {
+    let link = Link::constant(rate(10.0));
+    let with_line = |mbit| ClientPath { line: Some(ClientLine { rate: rate(mbit), queue_bytes: 300_000 }), ..far(20) };
+    let paths: Vec<ClientPath> = [2.0, 20.0].into_iter().cycle().take(10).map(with_line).collect();
+    let line = Line { paths, load: 0.8, requests_per_connection: 20, ..Line::new(&link, ClientPath::DIRECT) };
+    for seed in 9_101..9_109 {
+        let paced = paced(&serve_line(&line, None, seed), FOUND_S, ENDS_S);
+        assert!((0.8..1.05).contains(&paced), "seed {seed}: paced at {paced:.3} of the link");
+    }
+}
+
+/// Until its burst is used up, a token bucket looks like a link without a limit.
 #[test]
 fn a_link_that_lets_a_burst_pass_is_not_taken_for_a_faster_one() {
     for (mbit, burst_bytes) in [(10.0, 64_000), (50.0, 64_000), (50.0, 256_000), (100.0, 256_000)] {
@@ -321,7 +352,7 @@ fn a_link_that_lets_a_burst_pass_is_not_taken_for_a_faster_one() {
         let seeds: Vec<u64> = (7_001..7_009).collect();
         let mut too_fast = 0.0;
         for &seed in &seeds {
-            let seen = serve_line(Line { load: 0.8, burst_bytes, ..Line::new(&link, ClientPath::DIRECT) }, None, seed);
+            let seen = serve_line(&Line { load: 0.8, burst_bytes, ..Line::new(&link, ClientPath::DIRECT) }, None, seed);
             let found: Vec<_> = seen.iter().filter(|it| it.at_ns >= FOUND_S * S && !it.sounds).collect();
             too_fast += found.iter().filter(|it| it.of_link > 1.02).count() as f64 / found.len() as f64;
         }

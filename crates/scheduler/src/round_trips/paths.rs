@@ -16,6 +16,8 @@ pub(super) struct Paths {
 #[derive(Clone, Debug, Default)]
 struct Shortest {
     bases: BTreeMap<u64, Base>,
+    /// When the first one was seen.
+    began: Option<Instant>,
     /// When old ones were last taken out.
     pruned: Instant,
 }
@@ -26,7 +28,7 @@ struct Base {
     window_began: Instant,
     shortest_ns: u64,
     shortest_before_ns: u64,
-    first_seen: Instant,
+    known_from: Instant,
 }
 
 /// Neighbours differ in so many of the lowest bits of their number.
@@ -42,11 +44,12 @@ const NEIGHBOURS_KNOWN_NS: u64 = 20 * MS;
 const CLIENT_KNOWN_NS: u64 = 2_000 * MS;
 
 impl Paths {
-    /// The excess of a round trip over the shortest one of its client, or of its neighbours. `None` if neither is known.
-    pub fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64) -> Option<u64> {
-        let of_client = self.clients.above(now, path, rtt_ns, CLIENT_KNOWN_NS);
-        let of_neighbours = self.neighbours.above(now, path >> NEIGHBOUR_BITS, rtt_ns, NEIGHBOURS_KNOWN_NS);
-        of_client.or(of_neighbours)
+    /// The excess of a round trip over the shortest one of its client, or of its neighbours. `None` if neither is known. A
+    /// client that is new, and has no neighbours, is taken to have the usual excess, if that is known.
+    pub fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64, usual_ns: Option<u64>) -> Option<u64> {
+        let of_neighbours = self.neighbours.above(now, path >> NEIGHBOUR_BITS, rtt_ns, NEIGHBOURS_KNOWN_NS, None);
+        let usual_ns = usual_ns.filter(|usual_ns| of_neighbours.is_none() && *usual_ns < rtt_ns);
+        self.clients.above(now, path, rtt_ns, CLIENT_KNOWN_NS, usual_ns).or(of_neighbours)
     }
 
     /// All round trips have become longer by this.
@@ -59,7 +62,9 @@ impl Paths {
 }
 
 impl Shortest {
-    fn above(&mut self, now: Instant, number: u64, rtt_ns: u64, known_ns: u64) -> Option<u64> {
+    /// A path is known after this time. One whose first round trip has a usual excess is known at once, but none is before the
+    /// first ones are.
+    fn above(&mut self, now: Instant, number: u64, rtt_ns: u64, known_ns: u64, usual_ns: Option<u64>) -> Option<u64> {
         if self.bases.len() >= MOST && !self.bases.contains_key(&number) {
             if now.ns_since(self.pruned) < PRUNE_NS {
                 return None;
@@ -70,11 +75,12 @@ impl Shortest {
                 return None;
             }
         }
+        let first_known = self.began.get_or_insert(now).add_ns(known_ns);
         let base = self.bases.entry(number).or_insert(Base {
             window_began: now,
-            shortest_ns: rtt_ns,
+            shortest_ns: rtt_ns - usual_ns.unwrap_or(0),
             shortest_before_ns: u64::MAX,
-            first_seen: now,
+            known_from: if usual_ns.is_some() { now.max(first_known) } else { now.add_ns(known_ns) },
         });
         if now.ns_since(base.window_began) >= WINDOW_NS {
             base.shortest_before_ns = base.shortest_ns;
@@ -83,7 +89,7 @@ impl Shortest {
         }
         base.shortest_ns = base.shortest_ns.min(rtt_ns);
         let shortest_ns = base.shortest_ns.min(base.shortest_before_ns);
-        (now.ns_since(base.first_seen) >= known_ns).then(|| rtt_ns - shortest_ns)
+        (now >= base.known_from).then(|| rtt_ns - shortest_ns)
     }
 }
 
@@ -101,7 +107,7 @@ mod tests {
     fn a_client_is_compared_with_its_neighbours_until_it_is_known_itself() {
         let mut paths = Paths::default();
         let mut above_ms = |now_ms, host, rtt_ms: u64| {
-            let above_ns = paths.above_shortest(at(now_ms), NEIGHBOURHOOD + host, rtt_ms * MS);
+            let above_ns = paths.above_shortest(at(now_ms), NEIGHBOURHOOD + host, rtt_ms * MS, None);
             above_ns.map(|above_ns| above_ns / MS)
         };
         assert_eq!(above_ms(0, 1, 10), None, "nobody is known");
@@ -116,23 +122,23 @@ mod tests {
     fn the_shortest_is_forgotten_after_two_windows() {
         let mut paths = Paths::default();
         let window_ms = WINDOW_NS / MS;
-        paths.above_shortest(at(0), 7, 10 * MS);
-        assert_eq!(paths.above_shortest(at(window_ms), 7, 30 * MS), Some(20 * MS));
-        assert_eq!(paths.above_shortest(at(2 * window_ms), 7, 31 * MS), Some(MS));
+        paths.above_shortest(at(0), 7, 10 * MS, None);
+        assert_eq!(paths.above_shortest(at(window_ms), 7, 30 * MS, None), Some(20 * MS));
+        assert_eq!(paths.above_shortest(at(2 * window_ms), 7, 31 * MS, None), Some(MS));
     }
 
     #[test]
     fn clients_that_are_too_many_are_unknown_until_others_are_old() {
         let mut paths = Paths::default();
         for client in 0..MOST as u64 {
-            paths.above_shortest(at(0), client << NEIGHBOUR_BITS, 10 * MS);
+            paths.above_shortest(at(0), client << NEIGHBOUR_BITS, 10 * MS, None);
         }
         let late = 1_000_000 << NEIGHBOUR_BITS;
-        paths.above_shortest(at(2_000), late, 10 * MS);
-        assert_eq!(paths.above_shortest(at(2_100), late, 10 * MS), None);
-        assert_eq!(paths.above_shortest(at(2_100), 0, 13 * MS), Some(3 * MS), "those that are known stay so");
+        paths.above_shortest(at(2_000), late, 10 * MS, None);
+        assert_eq!(paths.above_shortest(at(2_100), late, 10 * MS, None), None);
+        assert_eq!(paths.above_shortest(at(2_100), 0, 13 * MS, None), Some(3 * MS), "those that are known stay so");
         let later_ms = WINDOW_NS / MS + 2_500;
-        paths.above_shortest(at(later_ms), late, 10 * MS);
-        assert_eq!(paths.above_shortest(at(later_ms + 100), late, 14 * MS), Some(4 * MS));
+        paths.above_shortest(at(later_ms), late, 10 * MS, None);
+        assert_eq!(paths.above_shortest(at(later_ms + 100), late, 14 * MS, None), Some(4 * MS));
     }
 }

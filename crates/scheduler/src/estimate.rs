@@ -241,8 +241,7 @@ impl Estimator {
         if let Some(slope) = self.slope_if_full(now, since) {
             self.estimate = slope.bits.min(known);
         }
-        let queue_ns = self.round_trips.excess_ns(now, since).or_else(|| self.round_trips.last_excess_ns());
-        self.drain(now, sent_bytes, queue_ns);
+        self.drain(now, sent_bytes, self.round_trips.excess_ns(now, since));
     }
 
     /// Goes on from a rate that is probably too low.

@@ -1,11 +1,11 @@
 //! Whether a queue that a client met is that of the uplink, or that of the client's own line.
 //!
-//! The line of a client is often slower than the uplink. Then TCP makes a queue before it, and all round trips to this client
-//! are long. The queue of the uplink meets all clients. It becomes shorter by one second in a second at most. So a packet of
-//! another client, sent later by `d` and back with less than that queue minus `d`, refutes it.
+//! The line of a client is often slower than the uplink. Then TCP makes a queue before it, and all round trips to this
+//! client are long. The queue of the uplink meets all clients, and becomes shorter by one second in a second at most. So
+//! it is refuted by a packet of another client that was sent later by `d`, and met less than that queue minus `d`.
 //!
-//! What is not refuted counts, unless another client met far less a moment before. Then it waits until another client meets a
-//! queue at the same time. So it does, whatever was met before, where queues were refuted lately.
+//! A queue that is not refuted counts, with an exception. If another client met far less a moment before, the queue waits
+//! until another client meets one at the same time. Where queues were refuted lately, each one waits.
 
 use alloc::collections::VecDeque;
 

@@ -1,8 +1,8 @@
 //! When to look at what TCP tells of a connection after its last bytes.
 //!
-//! As a rule the round trips of a connection are worked out when it is written to or read from. On a slow link whose clients
-//! keep their connections, that is seldom. So where few round trips are measured, a connection is looked at when its last bytes
-//! may have been acknowledged, and then again and again until they were.
+//! As a rule the round trips of a connection are worked out when it is written to or read from. On a slow link whose
+//! clients keep their connections, that is seldom. So where few round trips are measured, a connection is looked at
+//! when its last bytes may have been acknowledged, and then again and again until they were.
 
 use std::{
     task::{Context, Poll, ready},
@@ -33,8 +33,8 @@ const TICK: Duration = Duration::from_millis(4);
 const LOOKS_FOR: Duration = Duration::from_secs(4);
 
 impl Looks {
-    /// Ready when a look is due, until [`Looks::handle_look`]. Bytes were sent since the last one, and take this round trip as a
-    /// rule.
+    /// Ready when a look is due, until [`Looks::handle_look`]. Bytes were sent since the last one, and take this round
+    /// trip as a rule.
     pub fn poll_due(&mut self, cx: &mut Context<'_>, driver: &Driver, rtt: Duration) -> Poll<()> {
         loop {
             let Some(Timed { timer, .. }) = self.timed.as_deref_mut() else {
@@ -54,6 +54,11 @@ impl Looks {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// All bytes that were sent are measured. Looks at later ones begin anew.
+    pub fn handle_measured(&mut self) {
+        self.timed = None;
     }
 
     /// The connection was looked at. Returns whether it will be again, if bytes are on their way.
@@ -113,12 +118,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn looks_at_later_bytes_begin_anew() {
+        let (uplink, mut looks) = (paced("1mbit"), Looks::default());
+        let poll_once = |looks: &mut Looks| {
+            let waker = std::task::Waker::noop();
+            looks.poll_due(&mut Context::from_waker(waker), uplink.driver(), RTT).is_ready()
+        };
+        assert!(!poll_once(&mut looks));
+        looks.handle_measured();
+        tokio::time::advance(2 * LOOKS_FOR).await;
+        assert!(!poll_once(&mut looks), "the timer of the bytes before has no say");
+        assert_eq!(due_after(&mut looks, &uplink).await, Some(RTT + TICK));
+        assert!(looks.handle_look(uplink.driver(), true));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn none_is_due_while_others_measure_round_trips() {
         let (uplink, mut looks) = (paced("1mbit"), Looks::default());
         measure(&uplink, RttKind::Data);
         assert_eq!(due_after(&mut looks, &uplink).await, None, "nothing polls it again");
         measure(&uplink, RttKind::Data);
-        tokio::time::sleep(Duration::from_millis(60)).await;
+        tokio::time::advance(Duration::from_millis(60)).await;
         measure(&uplink, RttKind::LateData);
         let due = due_after(&mut looks, &uplink).await.expect("a late one does not count");
         assert!((40..60).contains(&due.as_millis()), "{due:?}");

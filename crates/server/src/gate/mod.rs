@@ -455,6 +455,7 @@ impl<T: Transport> Gate<T> {
                 if self.unmeasured_bytes > 0 {
                     // Since the last measurement there was something to acknowledge.
                     self.unmeasured_bytes = 0;
+                    self.looks.handle_measured();
                     self.measure_round_trip(Occasion::Read);
                 }
                 Poll::Ready(Ok(()))
@@ -482,6 +483,8 @@ impl<T: Transport> AsyncRead for Gate<T> {
         } else {
             if this.unmeasured_bytes > 0 {
                 this.poll_look(cx);
+            } else {
+                this.looks.handle_measured();
             }
             if this.flow.keeps_buffer() && this.rest.poll_begin(cx).is_ready() {
                 this.flow.set_resting(true);

@@ -22,7 +22,10 @@ use scheduler::{
 };
 use serpent_simulator::{
     Clients, Ended, Model, Packets, Stream, Ticket,
-    packets::{BottleneckAt, ClientLine, ClientPath, Discipline, OtherTraffic, PacketSettings, Queueing, Shaping},
+    packets::{
+        BottleneckAt, ClientLine, ClientPath, Discipline, OtherDownloads, OtherTraffic, PacketSettings, Queueing,
+        Shaping,
+    },
     run,
 };
 use workload::{
@@ -83,6 +86,7 @@ struct Condition {
     overhead_bytes: u64,
     /// Other senders' traffic in Mbit/s, from and until, in seconds.
     other: Option<(f64, u64, u64)>,
+    downloads: Option<OtherDownloads>,
     shaping: Option<Shaping>,
     queueing: Queueing,
     sizes: HeavyTail,
@@ -125,6 +129,7 @@ fn plain(name: &str, mbit: f64, load: &'static str) -> Condition {
         requests_per_connection: 1,
         overhead_bytes: 66,
         other: None,
+        downloads: None,
         shaping: None,
         queueing: Queueing::Fifo,
         sizes: HeavyTail::WORLD_CUP,
@@ -255,6 +260,7 @@ fn auto_conditions() -> Vec<Condition> {
         visitors(thrice, plain("2 Mbit/s, visitors of three pages", 2.0, "0.8")),
         kept(visitors(thrice, plain("10 Mbit/s, kept alive, visitors of three pages", 10.0, "0.8"))),
     ]);
+    conditions.extend(beside_downloads());
     conditions
 }
 
@@ -314,6 +320,36 @@ fn thrice(request: usize) -> usize {
 /// So many clients at distances from 10 ms on.
 fn among(clients: u64, condition: Condition) -> Condition {
     late(Condition { paths: (0..clients).map(|n| far(10 + 3 * n)).collect(), ..condition })
+}
+
+/// Clients at 20 ms. On the way to the server, packets wait behind downloads of others: up to 100 ms, or 300 ms.
+fn beside_downloads() -> [Condition; 9] {
+    let [all, two_seconds] = [5_000, 2_000].map(|lasts_ms| OtherDownloads {
+        from_ns: 20 * S,
+        until_ns: 40 * S,
+        lasts_ns: lasts_ms * MS,
+        every_ns: 5 * S,
+        most_ns: 100 * MS,
+        fills_ns: 200 * MS,
+    });
+    let short = OtherDownloads { lasts_ns: 400 * MS, every_ns: 1_500 * MS, ..all };
+    let long = OtherDownloads { most_ns: 300 * MS, fills_ns: S, ..two_seconds };
+    let from_start = |downloads| OtherDownloads { from_ns: 0, ..downloads };
+    let beside = |downloads, condition: Condition| {
+        late(Condition { downloads: Some(downloads), paths: vec![far(20)], ..condition })
+    };
+    let at = |mbit: f64, name: &str| plain(&format!("{mbit} Mbit/s, {name}"), mbit, "0.8");
+    [
+        beside(all, at(10.0, "a download from second 20 to 40")),
+        beside(two_seconds, at(10.0, "downloads of 2 s from second 20 to 40")),
+        kept(beside(two_seconds, at(50.0, "kept alive, downloads of 2 s from second 20 to 40"))),
+        beside(two_seconds, at(2.0, "downloads of 2 s from second 20 to 40")),
+        beside(short, at(10.0, "downloads of 0.4 s from second 20 to 40")),
+        kept(beside(short, at(50.0, "kept alive, downloads of 0.4 s from second 20 to 40"))),
+        beside(long, at(10.0, "downloads with a queue of 300 ms from second 20 to 40")),
+        beside(from_start(all), at(10.0, "a download until second 40")),
+        kept(beside(from_start(two_seconds), at(10.0, "kept alive, downloads of 2 s until second 40"))),
+    ]
 }
 
 /// Clients that make all their requests on the same connections: handshakes are few.
@@ -437,6 +473,7 @@ impl Condition {
                         from_ns: from * S,
                         until_ns: until * S,
                     }),
+                    downloads: self.downloads,
                     shaping: self.shaping.unwrap_or(defaults.shaping),
                     queueing: self.queueing,
                     bottleneck: BottleneckAt::Router,

@@ -24,6 +24,7 @@ mod agenda;
 mod bottleneck;
 mod connection;
 mod cubic;
+mod downloads;
 mod frame;
 mod network;
 mod path;
@@ -46,6 +47,7 @@ use self::{
 };
 pub use self::{
     bottleneck::Shaping,
+    downloads::OtherDownloads,
     network::{BottleneckAt, Discipline, OtherTraffic, PacketSettings, PacketStats, Packets},
     path::{ClientLine, ClientPath},
     queue::Queueing,

@@ -20,6 +20,7 @@ use super::{
     agenda::{Agenda, Event},
     bottleneck::{Bottleneck, Shaping},
     connection::{Connection, ConnectionId},
+    downloads::OtherDownloads,
     frame::{Cargo, Frame},
     path::{ClientPath, Lane},
     queue::Queueing,
@@ -83,6 +84,8 @@ pub struct PacketSettings {
     pub pace: Option<Pace>,
     /// Packets of 1514 bytes of other senders before the same bottleneck.
     pub other: Option<OtherTraffic>,
+    /// Others' downloads, behind which requests and acknowledgements wait.
+    pub downloads: Option<OtherDownloads>,
     /// Seed of packet losses and travel times.
     pub seed: u64,
 }
@@ -118,6 +121,7 @@ impl PacketSettings {
             answer_ns: 100_000,
             pace: None,
             other: None,
+            downloads: None,
             seed: 1,
         }
     }
@@ -298,7 +302,9 @@ impl Packets {
     pub(super) fn send_up(&mut self, id: ConnectionId, event: Event) {
         let Some(group) = self.connection(id).map(|it| it.group) else { return };
         let travel_ns = self.lanes[self.lane_of(group)].path().upward_ns();
-        self.agenda.add(self.now_ns + travel_ns, event);
+        let reached_ns = self.now_ns + travel_ns;
+        let wait_ns = self.settings.downloads.map_or(0, |downloads| downloads.wait_ns(reached_ns));
+        self.agenda.add(reached_ns + wait_ns, event);
     }
 
     pub(super) fn bare_bytes(&self) -> u32 {

@@ -20,9 +20,10 @@ mod phase;
 #[cfg(test)]
 mod tests;
 
-use self::phase::{Drain, Left, Phase, Round};
+use self::phase::{Phase, Round};
 pub use crate::round_trips::Load;
 use crate::{
+    drain::{Cause, Drain, GAIN, GAIN_LEAST, Left},
     round_trips::{RoundTrip, RoundTrips, Slope},
     time::{Instant, MS},
     units::Rate,
@@ -52,8 +53,6 @@ pub struct Correction {
     rate: f64,
     /// The estimate before the queue that is being drained.
     settled: f64,
-    /// Whether that queue has grown, which the longer round trips of a longer path do not.
-    has_grown: bool,
     phase: Phase,
     round: Round,
     last_turn: Instant,
@@ -148,8 +147,6 @@ const LONG_QUEUE_CHUNKS: u64 = 2;
 /// A queue of so many times this length was not made on purpose.
 const OVERLONG: u64 = 4;
 const LONG_QUEUE_BELIEVED_NS: u64 = 60 * MS;
-/// A queue that stands while this part of the rate is sent may be no queue at all.
-const GAIN_LEAST: f64 = 0.5;
 
 impl Correction {
     /// Makes a correction of this rate. `most` is the largest part of it that may be used; `None` leaves that to the
@@ -172,7 +169,6 @@ impl Correction {
             bias_at: Instant::ORIGIN,
             rate: estimate,
             settled: estimate,
-            has_grown: false,
             phase: Phase::Follow,
             round: Round { began: Instant::ORIGIN, sent_bytes: 0 },
             last_turn: Instant::ORIGIN,
@@ -347,9 +343,16 @@ impl Correction {
             return;
         }
         if self.round_trips.is_silent(now) {
-            (self.settled, self.has_grown) = (self.estimate, true);
+            self.settled = self.estimate;
             let queue_ns = self.round_trips.last_excess_ns().unwrap_or(0);
-            self.drain_at(now, load.sent_bytes, queue_ns, self.queue_since.unwrap_or(now), RoundTrips::deeper(1.0));
+            self.drain_at(
+                now,
+                load.sent_bytes,
+                queue_ns,
+                self.queue_since.unwrap_or(now),
+                RoundTrips::deeper(1.0),
+                Cause::Silence,
+            );
             return;
         }
         let own_ns = OWN_OF_CHUNK * self.round_trips.chunk_ns(Rate::clamped(self.estimate)) as f64;
@@ -461,72 +464,65 @@ impl Correction {
             self.at_end_ns += DOUBT_NS / 3;
             self.doubt = if self.at_end_ns >= DOUBT_NS { Some(Doubt::TooHigh) } else { self.doubt };
         }
-        self.has_grown = self.round_trips.has_grown(since, now);
         let queue_ns = queue_ns.max(0).cast_unsigned();
         let gain = match self.drained_in_vain_ns {
-            _ if queue_ns <= 10 * self.long_queue_ns(now) => 0.8,
+            _ if queue_ns <= 10 * self.long_queue_ns(now) => GAIN,
             // Half of the rate was too much, and what came back did not show how much.
             Some(before_ns) if queue_ns > before_ns / 2 => RoundTrips::deeper(GAIN_LEAST),
             _ => GAIN_LEAST,
         };
-        self.drain_at(now, sent_bytes, queue_ns, since, gain);
+        self.drain_at(now, sent_bytes, queue_ns, since, gain, Cause::Shows);
     }
 
-    fn drain_at(&mut self, now: Instant, sent_bytes: u64, queue_ns: u64, since: Instant, gain: f64) {
-        let needed_ns = (queue_ns as f64 / (1.0 - gain)) as u64;
-        let until = now.add_ns(needed_ns * 3 / 2 + 2 * self.round_trips.rtt_ns() + ROUND_NS);
-        self.phase = Phase::Drain(Drain { gain, until, queue_ns, since });
+    fn drain_at(&mut self, now: Instant, sent_bytes: u64, queue_ns: u64, since: Instant, gain: f64, cause: Cause) {
+        self.phase = Phase::Drain(Drain::new(now, &self.round_trips, queue_ns, since, gain, cause));
         self.begin_round(now, sent_bytes);
     }
 
     fn drain_on(&mut self, now: Instant, sent_bytes: u64, drain: Drain, queue_ns: Option<i64>) {
-        let left_ns = queue_ns.map(|queue_ns| queue_ns.max(0).cast_unsigned());
-        let is_gone = left_ns.is_some_and(|left_ns| left_ns <= self.long_queue_ns(now) / 4)
-            && now.ns_since(self.round.began) >= self.round_trips.rtt_ns();
-        let left = match left_ns {
-            _ if is_gone => Left::Nothing,
-            _ if now < drain.until => return,
-            _ if self.round_trips.is_silent(now) => {
-                let queue_ns = drain.queue_ns.max(now.ns_since(self.round.began));
-                self.drain_at(now, sent_bytes, queue_ns, drain.since, RoundTrips::deeper(drain.gain));
-                return;
-            }
-            Some(left_ns) if left_ns > drain.queue_ns / 2 => {
-                self.has_grown |= left_ns > drain.queue_ns + drain.queue_ns / 4;
-                Left::Much
-            }
-            _ => Left::Little,
-        };
-        self.end_drain(now, sent_bytes, drain, left);
+        let seen = &self.round_trips;
+        let met_ns = seen.excess_ns(now, drain.began);
+        // At a low rate, the pacer's own queue is shorter at the link than in its model.
+        let is_low = drain.cause == Cause::Stood;
+        let queue_ns = if is_low { met_ns } else { queue_ns.map(|queue_ns| queue_ns.max(0).cast_unsigned()) };
+        let is_gone = queue_ns.is_some_and(|queue_ns| queue_ns <= self.long_queue_ns(now) / 4)
+            && now.ns_since(drain.began) >= seen.rtt_ns();
+        let told_ns = queue_ns.filter(|_| !is_low).or_else(|| seen.last_queue_since(now, drain.tells_from(), !is_low));
+        if !is_gone && now >= drain.until && seen.is_silent(now) {
+            let (queue_ns, gain) = (drain.queue_ns.max(now.ns_since(drain.began)), RoundTrips::deeper(drain.gain));
+            self.drain_at(now, sent_bytes, queue_ns, drain.since, gain, Cause::Silence);
+        } else if let Some(left) = drain.left(now, seen, is_gone, told_ns, met_ns) {
+            self.end_drain(now, sent_bytes, drain, left);
+        }
     }
 
     fn end_drain(&mut self, now: Instant, sent_bytes: u64, drain: Drain, left: Left) {
-        let Drain { gain, queue_ns, since, .. } = drain;
         let sent_in_round_bytes = sent_bytes.saturating_sub(self.round.sent_bytes);
-        let stands = left == Left::Much && !self.has_grown;
-        let slope = self.slope(now, since);
-        let mut is_learned = true;
-        if gain < GAIN_LEAST {
+        let seen = &self.round_trips;
+        // From the first sign of the queue to its end.
+        let slope = self.slope(now, drain.since);
+        if drain.cause == Cause::Silence {
             // Much of what passed was sent again, so the slope may be far too low.
-            self.after_silence = Some(slope.map_or(0.0, |slope| slope.bits).max(self.estimate * gain));
+            self.after_silence = Some(slope.map_or(0.0, |slope| slope.bits).max(self.estimate * drain.gain));
         }
-        if stands && self.round_trips.carried_all(now, self.round.began, sent_in_round_bytes) {
-            if gain > GAIN_LEAST {
-                // Or the link carries just that.
-                self.drain_at(now, sent_bytes, queue_ns, since, GAIN_LEAST);
-                return;
+        let shown = slope.filter(|slope| seen.was_full(now, drain.since, *slope)).map(|slope| slope.bits);
+        let carried_all = seen.carried_all(now, drain.began, sent_in_round_bytes);
+        if let Some(next) = drain.next(now, seen, left, self.estimate, shown, carried_all) {
+            self.phase = Phase::Drain(next);
+            self.begin_round(now, sent_bytes);
+            return;
+        }
+        let shown = shown.or(drain.shown);
+        let refuted = shown.and_then(|shown| drain.refuted_by(now, seen, left, sent_in_round_bytes, shown));
+        let mut is_learned = true;
+        if drain.is_elsewhere(left) {
+            self.round_trips.learn_paths(now, drain.began);
+        } else if let Some(shown) = shown.filter(|_| refuted.is_none()) {
+            if shown < self.settled * SAME.start {
+                self.far_too_high = Some(drain.since);
             }
-            // The queue did not shrink at a lower rate: the path itself has become longer.
-            self.round_trips.learn_paths(self.round.began);
-        } else if let Some(Slope { bits: slope, .. }) =
-            slope.filter(|slope| self.round_trips.was_full(now, since, *slope))
-        {
-            // From the first sign of the queue to its end.
-            if slope < self.settled * SAME.start {
-                self.far_too_high = Some(since);
-            }
-            let same = SAME.contains(&(slope / self.settled));
-            let estimate = if same { self.settled + CORRECTION * (slope - self.settled) } else { slope };
+            let same = SAME.contains(&(shown / self.settled));
+            let estimate = if same { self.settled + CORRECTION * (shown - self.settled) } else { shown };
             self.estimate = self.limit(estimate);
             self.carried = self.carried.min(self.estimate);
         } else {
@@ -534,8 +530,8 @@ impl Correction {
         }
         self.settled = self.estimate;
         // A queue that has taught nothing yet is the same one when it is drained again.
-        self.queue_since = if is_learned { None } else { Some(since) };
-        self.drained_in_vain_ns = if is_learned { None } else { Some(queue_ns) };
+        self.queue_since = if is_learned { None } else { Some(drain.since) };
+        self.drained_in_vain_ns = if is_learned { None } else { Some(drain.queue_ns) };
         (self.steering, self.mean_queue_ns) = (0.0, 0.0);
         (self.quiet_ns, self.climb) = (0, 0.0);
         self.phase = Phase::Follow;
@@ -563,7 +559,10 @@ impl Correction {
     fn long_queue_ns(&self, now: Instant) -> u64 {
         let rate = Rate::clamped(self.estimate);
         let chunk_ns = self.round_trips.chunk_ns(rate);
-        LONG_QUEUE_NS.max(LONG_QUEUE_CHUNKS * chunk_ns).max(self.round_trips.level_ns(now) / 2)
+        LONG_QUEUE_NS
+            .max(LONG_QUEUE_CHUNKS * chunk_ns)
+            .max(self.round_trips.level_ns(now) / 2)
+            .max(self.round_trips.elsewhere_ns(now))
     }
 
     /// The queue that recent packets met, whenever they were sent, if it is too long to have been made on purpose. While a

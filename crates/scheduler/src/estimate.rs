@@ -26,6 +26,7 @@
 
 pub use crate::round_trips::{RoundTrip, RttKind, are_prompt, round_trip_of_means};
 use crate::{
+    drain::{Cause, Drain, GAIN, GAIN_LEAST, Left},
     round_trips::{Load, RoundTrips, Slope},
     time::{Instant, MS},
     units::Rate,
@@ -58,6 +59,16 @@ pub struct Estimator {
     seen_still: bool,
     /// Since when a queue has shown without a break.
     queue_since: Option<Instant>,
+    /// The rate that was sent when the queue showed that is being drained, and a little more.
+    most: f64,
+    /// Whether that queue ended a search.
+    searches: bool,
+    /// The rate that was known until that queue showed a far slower link.
+    known: Option<f64>,
+    /// That rate, while probes look whether it still holds: the queue may have been elsewhere.
+    verifies: Option<f64>,
+    /// How often they may look.
+    verifies_left: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,7 +76,7 @@ enum Phase {
     Search,
     Cruise,
     Probe { gain: f64 },
-    Drain { gain: f64, until: Instant, queue_ns: u64 },
+    Drain(Drain),
 }
 
 /// Start of the period since the last change of the rate.
@@ -86,14 +97,16 @@ const SEARCH_PATIENCE_NS: u64 = 1_000 * MS;
 const SEARCH_QUEUE_NS: i64 = 100 * MS as i64;
 const PROBE_GAIN: f64 = 1.1;
 const PROBE_GAIN_MAX: f64 = 1.8;
+/// The gain of the probe that follows a rate far below the one before, at most.
+const VERIFIES_MOST: f64 = 1.5;
+/// Such a probe may follow so many queues in a row.
+const VERIFIES: u32 = 2;
 /// Time to the next probe: short while little is known, longer the longer the estimate holds, up to the
 /// second value.
 const PROBE_EVERY_NS: u64 = 300 * MS;
 const PROBE_EVERY_MAX_NS: u64 = 4_000 * MS;
 /// A round trip with a longer excess did not meet an idle uplink, whatever the pacer's model says.
 const IDLE_QUEUE_NS: u64 = 6 * MS;
-/// A queue that stands while this part of the rate is sent may be no queue at all.
-const GAIN_LEAST: f64 = 0.5;
 /// Least time between two decisions.
 const TURN_NS: u64 = 5 * MS;
 /// A round lasts a round trip and this: enough for samples to come back.
@@ -137,6 +150,11 @@ impl Estimator {
             is_new: true,
             seen_still: false,
             queue_since: None,
+            most: f64::MAX,
+            searches: false,
+            known: None,
+            verifies: None,
+            verifies_left: 0,
         }
     }
 
@@ -145,7 +163,7 @@ impl Estimator {
         let bits = match self.phase {
             Phase::Search => self.estimate,
             Phase::Cruise => self.estimate * self.utilisation,
-            Phase::Probe { gain } | Phase::Drain { gain, .. } => self.estimate * gain,
+            Phase::Probe { gain } | Phase::Drain(Drain { gain, .. }) => self.estimate * gain,
         };
         (bits < NO_BOTTLENECK_BITS).then(|| Rate::clamped(bits))
     }
@@ -156,7 +174,7 @@ impl Estimator {
             Phase::Search => "search",
             Phase::Cruise => "cruise",
             Phase::Probe { .. } => "probe",
-            Phase::Drain { .. } => "drain",
+            Phase::Drain(_) => "drain",
         }
     }
 
@@ -184,7 +202,10 @@ impl Estimator {
         let (sent_bytes, backlogged) = (load.sent_bytes, load.waits);
         let before = self.rate();
         let queue_ns = self.queue_ns(now);
-        let limit_ns = self.queue_limit_ns(now);
+        let limit_ns = match self.phase {
+            Phase::Cruise => self.queue_limit_ns(now).max(self.round_trips.elsewhere_ns(now)),
+            _ => self.queue_limit_ns(now),
+        };
         match queue_ns {
             Some(queue_ns) if queue_ns > limit_ns => self.queue_since = self.queue_since.or(Some(now)),
             Some(_) => self.queue_since = None,
@@ -221,6 +242,7 @@ impl Estimator {
     pub(crate) fn resume(&mut self, now: Instant, known: f64) {
         (self.estimate, self.settled) = (known, known);
         (self.phase, self.is_measured, self.is_least) = (Phase::Cruise, false, false);
+        (self.known, self.verifies) = (None, None);
         (self.probe_after_ns, self.last_probe) = (PROBE_EVERY_NS, now);
         self.queue_since = None;
         self.begin_round(now, 0);
@@ -237,7 +259,7 @@ impl Estimator {
     ) {
         self.resume(now, known);
         self.round_trips = seen;
-        self.queue_since = Some(since);
+        (self.queue_since, self.known, self.verifies_left) = (Some(since), Some(known), VERIFIES);
         if let Some(slope) = self.slope_if_full(now, since) {
             self.estimate = slope.bits.min(known);
         }
@@ -264,7 +286,7 @@ impl Estimator {
 
     /// The estimate is probably too low.
     fn probe_from_here(&mut self, now: Instant, sent_bytes: u64) {
-        (self.settled, self.is_measured, self.queue_since) = (self.estimate, false, None);
+        (self.settled, self.is_measured, self.searches, self.queue_since) = (self.estimate, false, false, None);
         (self.phase, self.last_probe) = (Phase::Probe { gain: PROBE_GAIN }, now);
         self.begin_round(now, sent_bytes);
     }
@@ -286,7 +308,7 @@ impl Estimator {
                 self.settled = self.estimate;
                 self.congested_since = self.queue_since.unwrap_or(now);
                 let queue_ns = self.round_trips.last_excess_ns().unwrap_or(0);
-                self.drain_at(now, sent_bytes, queue_ns, self.deeper(1.0));
+                self.drain_at(now, sent_bytes, queue_ns, self.deeper(1.0), Cause::Silence);
             }
             Phase::Search if shows => {
                 // If the link carries all of it, what shows is jitter. Less than a round does not tell.
@@ -298,12 +320,14 @@ impl Estimator {
                     self.queue_since = None;
                     self.search_on(now, sent_bytes);
                 } else if let Some(slope) = slope.filter(|_| over && !carried_all) {
+                    (self.settled, self.searches) = (self.estimate, true);
                     self.estimate = slope.bits;
                     self.last_probe = now;
                     self.drain(now, sent_bytes, queue_ns);
                 } else if elapsed_ns >= SEARCH_PATIENCE_NS
                     && let Some(carried) = self.carried_by_tcp(now)
                 {
+                    (self.settled, self.searches) = (self.estimate, true);
                     self.estimate = carried;
                     self.last_probe = now;
                     self.drain(now, sent_bytes, None);
@@ -335,11 +359,15 @@ impl Estimator {
                     // probe is faster.
                     self.estimate = (self.estimate * gain).min(NO_BOTTLENECK_BITS);
                     self.settled = self.estimate;
-                    self.is_measured = false;
                     self.probe_after_ns = PROBE_EVERY_NS;
-                    self.phase = Phase::Probe { gain: (1.0 + (gain - 1.0) * 2.0).min(PROBE_GAIN_MAX) };
+                    self.is_measured = self.verifies.is_some_and(|before| self.estimate >= before * SAME.start);
+                    if self.is_measured {
+                        (self.phase, self.verifies) = (Phase::Cruise, None);
+                    } else {
+                        self.phase = Phase::Probe { gain: (1.0 + (gain - 1.0) * 2.0).min(PROBE_GAIN_MAX) };
+                    }
                 } else {
-                    self.phase = Phase::Cruise;
+                    (self.phase, self.verifies) = (Phase::Cruise, None);
                 }
                 self.begin_round(now, sent_bytes);
             }
@@ -365,54 +393,81 @@ impl Estimator {
                     self.begin_round(now, sent_bytes);
                 }
             }
-            Phase::Drain { until, queue_ns: from_ns, gain } => {
-                let gone = queue_ns.is_some_and(|queue_ns| queue_ns <= self.queue_limit_ns(now) / 2)
+            Phase::Drain(drain) => {
+                let is_gone = queue_ns.is_some_and(|queue_ns| queue_ns <= self.queue_limit_ns(now) / 2)
                     && elapsed_ns >= self.rtt_ns();
-                if !gone && now >= until && self.round_trips.is_silent(now) {
-                    self.drain_at(now, sent_bytes, from_ns.max(elapsed_ns), self.deeper(gain));
-                } else if (gone || now >= until) && gain < GAIN_LEAST {
-                    // Much of what passed was sent again, so the slope may be far too low.
-                    let slope = self.slope_if_full(now, self.congested_since).map_or(0.0, |slope| slope.bits);
-                    self.estimate = slope.max(self.estimate * gain);
-                    self.is_least = true;
-                    self.probe_from_here(now, sent_bytes);
-                } else if gone || now >= until {
-                    let stands = !gone && queue_ns.is_some_and(|queue_ns| queue_ns > from_ns / 2);
-                    let carried_all = self.carried_all(now, sent_bytes);
-                    if stands && carried_all && gain > GAIN_LEAST {
-                        // Or the link carries just that.
-                        self.drain_at(now, sent_bytes, from_ns, GAIN_LEAST);
-                        return;
-                    }
-                    if stands && carried_all {
-                        // The queue did not shrink at a lower rate: the path itself has become longer.
-                        self.round_trips.learn_paths(self.round.began);
-                        self.estimate = self.settled;
-                    // From the first sign of the queue to its end.
-                    } else if let Some(Slope { bits: slope, .. }) = self.slope_if_full(now, self.congested_since) {
-                        let same = SAME.contains(&(slope / self.settled));
-                        if !same {
-                            self.probe_after_ns = PROBE_EVERY_NS;
-                        }
-                        (self.is_measured, self.is_least) = (true, false);
-                        self.estimate = if same { self.settled + CORRECTION * (slope - self.settled) } else { slope };
-                    } else if !gone
-                        && let Some(left_ns) = self.round_trips.last_excess_ns()
-                        && left_ns > LONG_QUEUE_NS.max(if gain > GAIN_LEAST { from_ns / 2 } else { from_ns })
-                    {
-                        // So much was too much, and what came back did not show how much.
-                        let gain = if gain > GAIN_LEAST { GAIN_LEAST } else { self.deeper(gain) };
-                        self.drain_at(now, sent_bytes, left_ns, gain);
-                        return;
-                    }
-                    self.settled = self.estimate;
-                    self.queue_since = None;
-                    self.phase = Phase::Cruise;
-                    self.begin_round(now, sent_bytes);
+                let told_ns = queue_ns.or_else(|| self.round_trips.last_queue_since(now, drain.tells_from(), false));
+                if !is_gone && now >= drain.until && self.round_trips.is_silent(now) {
+                    let (queue_ns, gain) = (drain.queue_ns.max(elapsed_ns), self.deeper(drain.gain));
+                    self.drain_at(now, sent_bytes, queue_ns, gain, Cause::Silence);
+                } else if let Some(left) = drain.left(now, &self.round_trips, is_gone, told_ns, queue_ns) {
+                    self.end_drain(now, sent_bytes, drain, left);
                 }
             }
             Phase::Search | Phase::Probe { .. } => {}
         }
+    }
+
+    fn end_drain(&mut self, now: Instant, sent_bytes: u64, drain: Drain, left: Left) {
+        let sent_in_round_bytes = sent_bytes.saturating_sub(self.round.sent_bytes);
+        let seen = &self.round_trips;
+        // From the first sign of the queue to its end.
+        let shown = self.slope_if_full(now, drain.since).map(|slope| slope.bits);
+        if drain.cause == Cause::Silence {
+            // Much of what passed was sent again, so the slope may be far too low.
+            self.estimate = shown.unwrap_or(0.0).max(self.estimate * drain.gain);
+            self.is_least = true;
+            self.probe_from_here(now, sent_bytes);
+            return;
+        }
+        let carried_all = seen.carried_all(now, drain.began, sent_in_round_bytes);
+        if let Some(next) = drain.next(now, seen, left, self.estimate, shown, carried_all) {
+            self.phase = Phase::Drain(next);
+            self.begin_round(now, sent_bytes);
+            return;
+        }
+        // A link that is faster than what was sent has no queue.
+        let shown = shown.or(drain.shown).map(|shown| shown.min(self.most));
+        let refuted = shown.and_then(|shown| drain.refuted_by(now, seen, left, sent_in_round_bytes, shown));
+        if drain.is_elsewhere(left) {
+            self.round_trips.learn_paths(now, drain.began);
+            self.estimate = self.settled;
+        } else if let Some(least) = refuted {
+            self.estimate = least.min(self.settled);
+        } else if let Some(shown) = shown {
+            let same = SAME.contains(&(shown / self.settled));
+            if !same {
+                self.probe_after_ns = PROBE_EVERY_NS;
+            }
+            (self.is_measured, self.is_least, self.searches) = (true, false, false);
+            self.estimate = if same { self.settled + CORRECTION * (shown - self.settled) } else { shown };
+            if left == Left::Nothing
+                && let Some(before) = self.known.filter(|before| shown < before * SAME.start)
+                && self.verifies_left > 0
+            {
+                self.verifies_left -= 1;
+                // The queue may have been elsewhere, and then the link still has its rate.
+                self.probe_from_here(now, sent_bytes);
+                self.verifies = Some(before);
+                self.phase = Phase::Probe { gain: (before / shown).min(VERIFIES_MOST) };
+                return;
+            }
+        } else if left != Left::Nothing
+            && let Some(left_ns) = self.round_trips.last_excess_ns()
+            && left_ns > LONG_QUEUE_NS.max(if drain.gain > GAIN_LEAST { drain.queue_ns / 2 } else { drain.queue_ns })
+        {
+            // So much was too much, and what came back did not show how much.
+            let (gain, cause) = match drain.gain > GAIN_LEAST {
+                true => (GAIN_LEAST, Cause::Shows),
+                false => (self.deeper(drain.gain), Cause::Silence),
+            };
+            self.drain_at(now, sent_bytes, left_ns, gain, cause);
+            return;
+        }
+        let was_none = drain.is_elsewhere(left) || refuted.is_some();
+        self.phase = if was_none && self.searches { Phase::Search } else { Phase::Cruise };
+        (self.settled, self.searches, self.queue_since) = (self.estimate, false, None);
+        self.begin_round(now, sent_bytes);
     }
 
     fn search_on(&mut self, now: Instant, sent_bytes: u64) {
@@ -436,15 +491,15 @@ impl Estimator {
 
     fn drain(&mut self, now: Instant, sent_bytes: u64, queue_ns: Option<u64>) {
         let queue_ns = queue_ns.or_else(|| self.round_trips.last_excess_ns()).unwrap_or(0);
-        let gain = if queue_ns > 10 * self.queue_limit_ns(now) { GAIN_LEAST } else { 0.8 };
+        let gain = if queue_ns > 10 * self.queue_limit_ns(now) { GAIN_LEAST } else { GAIN };
+        let sent_gain = if let Phase::Probe { gain } = self.phase { gain } else { 1.0 };
+        (self.most, self.verifies) = (self.settled * sent_gain * SAME.end, None);
         self.congested_since = self.queue_since.unwrap_or(now);
-        self.drain_at(now, sent_bytes, queue_ns, gain);
+        self.drain_at(now, sent_bytes, queue_ns, gain, Cause::Shows);
     }
 
-    fn drain_at(&mut self, now: Instant, sent_bytes: u64, queue_ns: u64, gain: f64) {
-        let needed_ns = (queue_ns as f64 / (1.0 - gain)) as u64;
-        let until = now.add_ns(needed_ns * 3 / 2 + 2 * self.rtt_ns() + ROUND_NS);
-        self.phase = Phase::Drain { gain, until, queue_ns };
+    fn drain_at(&mut self, now: Instant, sent_bytes: u64, queue_ns: u64, gain: f64, cause: Cause) {
+        self.phase = Phase::Drain(Drain::new(now, &self.round_trips, queue_ns, self.congested_since, gain, cause));
         self.begin_round(now, sent_bytes);
     }
 

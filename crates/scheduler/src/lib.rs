@@ -15,6 +15,7 @@ pub mod bands;
 pub mod class;
 pub mod control;
 pub mod correction;
+mod drain;
 pub mod estimate;
 mod job;
 pub mod lease;

@@ -15,6 +15,7 @@ mod sample;
 mod silence;
 #[cfg(test)]
 mod tests;
+mod trend;
 mod voices;
 
 use alloc::{collections::VecDeque, vec::Vec};
@@ -88,6 +89,8 @@ pub(crate) struct RoundTrips {
     /// The level of an idle uplink, and when it was worked out: a turn of the pacer asks several times. `None` since the last
     /// round trip.
     level: Cell<Option<(Instant, u64)>>,
+    /// When a queue was last found that is none of the link, and its length.
+    elsewhere: Option<(Instant, u64)>,
 }
 
 /// The pacer's state at some time.
@@ -147,6 +150,8 @@ const PRESENT_GAPS: u64 = 4;
 /// Where clients are far, the time and the number are larger: so many round trips, and so many samples.
 const FAR_ROUND_TRIPS: u64 = 6;
 const PRESENT_MOST_FAR: usize = 64;
+/// A queue that was found to be none of the link is remembered for so long.
+const ELSEWHERE_KEEP_NS: u64 = 10_000 * MS;
 /// The usual excess is the median of so many round trips at least.
 const USUAL_LEAST: usize = 3;
 /// So short a round trip meets no queue that matters, whatever its path is.
@@ -293,6 +298,18 @@ impl RoundTrips {
     /// The excess of the last round trip, with the pacer's own queue in it.
     pub fn last_excess_ns(&self) -> Option<u64> {
         self.samples.back()?.above_ns
+    }
+
+    /// The queue that the last packet met that was sent since then, with or without the pacer's own.
+    pub fn last_queue_since(&self, now: Instant, since: Instant, without_own: bool) -> Option<u64> {
+        let it = self.samples.iter().rev().take_while(|it| it.at >= since).find(|it| it.sent_at >= since)?;
+        let own_ns = if without_own { it.own_ns } else { 0 };
+        Some(it.above_ns?.saturating_sub(own_ns + self.level_ns(now)))
+    }
+
+    /// How long a queue that is none of the link may have become since one was found: half of that one.
+    pub fn elsewhere_ns(&self, now: Instant) -> u64 {
+        self.elsewhere.filter(|(at, _)| now.ns_since(*at) <= ELSEWHERE_KEEP_NS).map_or(0, |(_, ns)| ns / 2)
     }
 
     /// Whether a round trip was measured since then, on a path that is known, or a short one on any.
@@ -444,7 +461,7 @@ impl RoundTrips {
         let last = self.samples.back()?;
         let passed_at = last.sent_at.add_ns(last.above_ns?);
         let bits = 8e9 * (last.delivered_bytes - first.sent_bytes as f64) / passed_at.ns_since(first.at) as f64;
-        (bits.is_finite() && now.ns_since(first.at) > KEEP_NS / 4).then_some(bits)
+        (bits.is_finite() && bits > 0.0 && now.ns_since(first.at) > KEEP_NS / 4).then_some(bits)
     }
 
     /// Whether the link has carried all that was sent since then, and no more: so what shows is no queue of it.
@@ -455,11 +472,12 @@ impl RoundTrips {
     }
 
     /// The round trips of packets that were sent since then are taken as those without a queue.
-    pub fn learn_paths(&mut self, since: Instant) {
+    pub fn learn_paths(&mut self, now: Instant, since: Instant) {
         let excess = |it: &Sample| Some((it.at, it.above_ns.filter(|_| it.sent_at >= since)?));
         let seen: Vec<(Instant, u64)> = self.samples.iter().filter_map(excess).collect();
         let shortest_ns = seen.iter().map(|&(_, above_ns)| above_ns).min().unwrap_or(0);
         self.paths.handle_longer(shortest_ns);
+        self.elsewhere = Some((now, shortest_ns));
         self.level.take();
         let latest = seen.into_iter().rev().take(IDLE_MOST).rev();
         self.idle = latest.map(|(at, above_ns)| (at, (above_ns - shortest_ns) as i64)).collect();

@@ -7,7 +7,7 @@ use scheduler::{
 };
 use serpent_simulator::{
     Model, Packets, Ticket,
-    packets::{BottleneckAt, ClientLine, ClientPath, Discipline, PacketSettings, Shaping},
+    packets::{BottleneckAt, ClientLine, ClientPath, Discipline, OtherDownloads, PacketSettings, Shaping},
 };
 use workload::{
     pattern::Pattern,
@@ -48,12 +48,13 @@ struct Line<'a> {
     /// The size of its token bucket.
     burst_bytes: u64,
     requests_per_connection: u32,
+    downloads: Option<OtherDownloads>,
 }
 
 impl<'a> Line<'a> {
     /// One that is overloaded a little.
     fn new(link: &'a Link, path: ClientPath) -> Self {
-        Self { link, paths: vec![path], load: 1.05, burst_bytes: 1_600, requests_per_connection: 1 }
+        Self { link, paths: vec![path], load: 1.05, burst_bytes: 1_600, requests_per_connection: 1, downloads: None }
     }
 }
 
@@ -64,7 +65,7 @@ fn serve(link: &Link, path: ClientPath, known: Option<Rate>, seed: u64) -> Vec<S
 
 /// The same of any line.
 fn serve_line(line: &Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
-    let &Line { link, ref paths, load, burst_bytes, requests_per_connection } = line;
+    let &Line { link, ref paths, load, burst_bytes, requests_per_connection, downloads } = line;
     let finder = match known {
         Some(known) => Finder::with_rate(
             scheduler::Instant::ORIGIN,
@@ -81,6 +82,7 @@ fn serve_line(line: &Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
         paths: paths.clone(),
         shaping: Shaping::Bucket { burst_bytes },
         requests_per_connection,
+        downloads,
         seed,
         ..defaults
     });
@@ -341,6 +343,31 @@ fn the_queues_of_clients_lines_are_not_taken_for_the_uplinks() {
     for seed in 9_101..9_109 {
         let paced = paced(&serve_line(&line, None, seed), FOUND_S, ENDS_S);
         assert!((0.8..1.05).contains(&paced), "seed {seed}: paced at {paced:.3} of the link");
+    }
+}
+
+/// Requests and acknowledgements wait behind them, and round trips are as long as with a queue of the uplink.
+#[test]
+fn downloads_of_others_do_not_lower_the_rate() {
+    let two_seconds = OtherDownloads {
+        from_ns: CHANGES_S * S,
+        until_ns: ENDS_S * S,
+        lasts_ns: 2 * S,
+        every_ns: 5 * S,
+        most_ns: 100 * MS,
+        fills_ns: 200 * MS,
+    };
+    let short = OtherDownloads { lasts_ns: 400 * MS, every_ns: 1_500 * MS, ..two_seconds };
+    let from_start = OtherDownloads { from_ns: 0, ..two_seconds };
+    for (mbit, downloads, least) in
+        [(2.0, two_seconds, 0.85), (10.0, two_seconds, 0.85), (50.0, short, 0.7), (10.0, from_start, 0.85)]
+    {
+        let link = Link::constant(rate(mbit));
+        let line = Line { downloads: Some(downloads), requests_per_connection: 20, ..Line::new(&link, far(20)) };
+        let all: Vec<f64> =
+            (9_201..9_209).map(|seed| used(&serve_line(&line, None, seed), &link, CHANGES_S, ENDS_S)).collect();
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        assert!(mean > least, "{mbit} Mbit/s, {downloads:?}: {mean:.3} of the link used, {all:.2?}");
     }
 }
 

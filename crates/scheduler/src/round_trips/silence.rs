@@ -3,9 +3,7 @@
 //! Clients send their data and handshakes again then, and such packets are not measured. So there are no round trips that
 //! would show the rate, and the queue only passes if far less is sent.
 
-use alloc::vec::Vec;
-
-use super::{Moments, RoundTrips, Sample};
+use super::{RoundTrips, Sample};
 use crate::time::{Instant, MS};
 
 /// Silence is so long without a round trip, beyond the usual ones, though so many grants were sent as long ago.
@@ -20,12 +18,6 @@ const SILENT_QUEUE_NS: u64 = 50 * MS;
 /// In a silence the rate of a drain becomes this part of itself, down to this part of the known rate.
 const DEEPER: f64 = 0.25;
 const DEEPEST: f64 = 1.0 / 16.0;
-/// A queue grows if so many round trips or more show it, by this part of the time, and if that explains this part of how
-/// they differ.
-const GROWS: f64 = 0.2;
-const GROWS_LEAST: usize = 4;
-const GROWS_STEADILY: f64 = 0.7;
-
 impl RoundTrips {
     /// The part of the known rate that is sent after this one in a silence.
     pub fn deeper(gain: f64) -> f64 {
@@ -50,17 +42,6 @@ impl RoundTrips {
         let gaps = self.samples.len() as u64 - 1;
         let bytes = (last.delivered_bytes - first.delivered_bytes).max(0.0) as u64;
         (gaps >= GAPS_LEAST).then(|| bytes / gaps)
-    }
-
-    /// Whether round trips that were measured between these times became steadily longer. Those of a longer path do not.
-    pub fn has_grown(&self, from: Instant, until: Instant) -> bool {
-        let counts = |it: &&Sample| from <= it.at && it.at <= until;
-        let excess = |it: &Sample| Some((it.sent_at.ns_since(from) as f64, it.above_ns? as f64));
-        let points: Vec<(f64, f64)> = self.samples.iter().filter(counts).filter_map(excess).collect();
-        let Moments { of_x: of_sent, of_both, of_y: of_excess, .. } = Moments::new(&points);
-        points.len() >= GROWS_LEAST
-            && of_both > GROWS * of_sent
-            && of_both * of_both > GROWS_STEADILY * of_sent * of_excess
     }
 }
 
@@ -129,17 +110,5 @@ mod tests {
         assert_eq!(last.rtt_ns, 5_500 * MS);
         let delivered_bytes = 1_500.0 / CHUNK_MS as f64 * CHUNK_BYTES as f64;
         assert!((last.delivered_bytes / delivered_bytes - 1.0).abs() < 0.03, "{last:?}, {delivered_bytes} bytes");
-    }
-
-    #[test]
-    fn a_queue_grows_and_a_longer_path_does_not() {
-        let has_grown = |more_ms: fn(u64) -> u64| {
-            let (seen, now) = second(5, more_ms, 0);
-            seen.has_grown(Instant::from_ns(800 * MS), now)
-        };
-        assert!(has_grown(|ms| ms * 4 / 5));
-        assert!(!has_grown(|_| 100));
-        assert!(!has_grown(|ms| 100 + ms / 20), "a tenth of jitter, or of the rate");
-        assert!(!has_grown(|ms| ms * 7_919 % 100), "jitter");
     }
 }

@@ -1,0 +1,272 @@
+//! Works off a queue, and finds out whether it was that of the link.
+//!
+//! While less is sent than the link carries, the queue of the link shrinks: the less is sent, the faster. Other queues do not
+//! depend on what is sent. One is on the way to the server, where acknowledgements wait behind downloads of others. The round
+//! trips of a path that has become longer look like a queue, too.
+//!
+//! So a queue that stands while half of the rate is sent is drained again at a small part of the rate. If the link carries
+//! half of the rate, its queue shrinks quickly then. A queue that does not is none of the link. Nor is one that is gone sooner
+//! than the queue of any link can be: it was a download that ended.
+
+use core::ops::Range;
+
+use crate::{
+    round_trips::RoundTrips,
+    time::{Instant, MS},
+    units::Rate,
+};
+
+/// A queue that is being worked off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Drain {
+    /// The part of the estimate that is sent.
+    pub gain: f64,
+    pub began: Instant,
+    /// When the queue should be gone.
+    pub until: Instant,
+    /// The queue at the beginning, and since when it has shown.
+    pub queue_ns: u64,
+    pub since: Instant,
+    pub cause: Cause,
+    /// The rate of the link that earlier drains of this queue have shown, in bits per second.
+    pub shown: Option<f64>,
+}
+
+/// Why a queue is being worked off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It shows.
+    Shows,
+    /// It stood while [`GAIN_LEAST`] was sent.
+    Stood,
+    /// Nothing comes back.
+    Silence,
+}
+
+/// The part of a queue that a drain has left.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Left {
+    Nothing,
+    /// So much, which is more than half of it; and by how many seconds in a second it grew, if enough packets tell.
+    Much {
+        ns: u64,
+        trend: Option<f64>,
+    },
+    /// Less, or it does not show.
+    Little,
+}
+
+/// A queue that stands while this part of the rate is sent may be no queue at all.
+pub(crate) const GAIN_LEAST: f64 = 0.5;
+/// The part of the rate that is sent while a short queue is worked off.
+pub(crate) const GAIN: f64 = 0.8;
+/// The part of the rate that is sent after that, and where a grant would take longer than this.
+const DEEP: f64 = 1.0 / 16.0;
+const DEEP_SLOW: f64 = 1.0 / 8.0;
+const CHUNK_MOST_NS: u64 = 200 * MS;
+/// A round lasts a round trip and this: enough for samples to come back.
+const ROUND_NS: u64 = 30 * MS;
+/// A queue of this length that a drain leaves is drained again at a lower rate, before its slope is believed.
+const AGAIN_NS: u64 = 25 * MS;
+/// At a low rate few packets tell what is left of such a queue, so a drain may last so much longer.
+const TELLS_NS: u64 = 600 * MS;
+/// Packets tell what is left if they were sent after this part of the time until the queue should be gone.
+const TELLS_AFTER: f64 = 0.4;
+/// A queue stands that grows by so many seconds in a second. Where too few packets tell: one that is no longer than so many
+/// quarters of what it was.
+const STANDS: Range<f64> = -0.2..1.0;
+const STANDS_QUARTERS: u64 = 5;
+/// A longer queue is the link's: what TCP holds already goes on into it, so it does not shrink at once.
+const ELSEWHERE_MOST_NS: u64 = 500 * MS;
+/// A queue of the link is not gone sooner than after so many quarters of its length.
+const GONE_QUARTERS: u64 = 3;
+/// A rate below this part of the one that explains how fast the queue shrank is none of the link.
+const TOO_SLOW: f64 = 0.75;
+
+impl Drain {
+    /// Begins to work off a queue of this length, which has shown since then.
+    pub fn new(now: Instant, seen: &RoundTrips, queue_ns: u64, since: Instant, gain: f64, cause: Cause) -> Self {
+        let needed_ns = (queue_ns as f64 / (1.0 - gain)) as u64;
+        let until = now.add_ns(needed_ns * 3 / 2 + 2 * seen.rtt_ns() + ROUND_NS);
+        Self { gain, began: now, until, queue_ns, since, cause, shown: None }
+    }
+
+    /// From when on packets were sent that tell what is left of the queue.
+    pub fn tells_from(&self) -> Instant {
+        self.began.add_ns((self.until.ns_since(self.began) as f64 * TELLS_AFTER) as u64)
+    }
+
+    /// What is left of the queue; `None` while the drain goes on. `told_ns`: the queue that packets of this drain met.
+    /// `met_ns`: the queue that was measured last, whenever its packets were sent.
+    pub fn left(
+        &self,
+        now: Instant,
+        seen: &RoundTrips,
+        is_gone: bool,
+        told_ns: Option<u64>,
+        met_ns: Option<u64>,
+    ) -> Option<Left> {
+        if is_gone {
+            return Some(Left::Nothing);
+        }
+        let grown_ns = met_ns.filter(|met_ns| *met_ns > self.queue_ns / 4 * STANDS_QUARTERS);
+        let trend = seen.trend_since(self.began);
+        let is_told = told_ns.is_some() && (self.cause != Cause::Stood || trend.is_some());
+        let waits = !is_told && self.queue_ns > AGAIN_NS && self.cause != Cause::Silence && grown_ns.is_none();
+        if now < if waits { self.until.add_ns(TELLS_NS) } else { self.until } {
+            return None;
+        }
+        let left_ns = told_ns.or(grown_ns).filter(|left_ns| *left_ns > self.queue_ns / 2);
+        Some(left_ns.map_or(Left::Little, |ns| Left::Much { ns, trend }))
+    }
+
+    /// The drain that follows if it is not known yet whose queue it is. `shown`: the rate that it shows, if it is the link's.
+    /// `carried_all`: all that was sent in this drain has passed.
+    pub fn next(
+        &self,
+        now: Instant,
+        seen: &RoundTrips,
+        left: Left,
+        estimate: f64,
+        shown: Option<f64>,
+        carried_all: bool,
+    ) -> Option<Self> {
+        let Left::Much { ns, trend } = left else { return None };
+        if self.gain < GAIN_LEAST || ns <= AGAIN_NS && !carried_all {
+            return None;
+        }
+        let stands = trend.map_or(ns <= self.queue_ns / 4 * STANDS_QUARTERS, |trend| STANDS.contains(&trend));
+        let (gain, cause) = if self.gain > GAIN_LEAST {
+            (GAIN_LEAST, Cause::Shows)
+        } else if stands && ns <= ELSEWHERE_MOST_NS {
+            (deep(seen, estimate), Cause::Stood)
+        } else if shown.is_none_or(|shown| shown >= self.gain * estimate) {
+            (deep(seen, estimate), Cause::Shows)
+        } else {
+            return None;
+        };
+        Some(Self { shown: shown.or(self.shown), ..Self::new(now, seen, ns, self.since, gain, cause) })
+    }
+
+    /// Whether the queue is none of the link: it did not shrink at a small part of a rate at which it did not grow.
+    pub fn is_elsewhere(&self, left: Left) -> bool {
+        let Left::Much { trend, .. } = left else { return false };
+        self.cause == Cause::Stood && trend.is_none_or(|trend| trend > STANDS.start)
+    }
+
+    /// If this rate of the link, in bits per second, does not explain how fast the queue shrank: the least one that does.
+    /// `sent_bytes` were sent in this drain.
+    pub fn refuted_by(&self, now: Instant, seen: &RoundTrips, left: Left, sent_bytes: u64, bits: f64) -> Option<f64> {
+        if self.cause == Cause::Stood && self.contradicts_itself(now, seen, left) {
+            return Some(f64::INFINITY);
+        }
+        let least = seen.shrank_at(now, self.began, sent_bytes, left == Left::Nothing)?;
+        (bits < TOO_SLOW * least).then_some(least)
+    }
+
+    /// Whether a queue that stood is gone sooner than that of any link can be, or has begun to shrink far too late.
+    fn contradicts_itself(&self, now: Instant, seen: &RoundTrips, left: Left) -> bool {
+        match left {
+            Left::Nothing => now.ns_since(self.began).saturating_sub(seen.rtt_ns()) < self.queue_ns / 4 * GONE_QUARTERS,
+            Left::Much { ns, .. } => ns <= self.queue_ns,
+            Left::Little => false,
+        }
+    }
+}
+
+/// The part of this rate, in bits per second, at which the queue shrinks quickly of a link that carries half of it.
+fn deep(seen: &RoundTrips, bits: f64) -> f64 {
+    let takes_long = seen.chunk_ns(Rate::clamped(bits * DEEP)) > CHUNK_MOST_NS;
+    if takes_long { DEEP_SLOW } else { DEEP }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BITS: f64 = 10e6;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_ns(ms * MS)
+    }
+
+    fn drain(queue_ms: u64, gain: f64, cause: Cause) -> Drain {
+        Drain::new(at(0), &RoundTrips::default(), queue_ms * MS, at(0), gain, cause)
+    }
+
+    fn much(ms: u64, trend: f64) -> Left {
+        Left::Much { ns: ms * MS, trend: Some(trend) }
+    }
+
+    /// The gain and the cause of the drain that follows.
+    fn next(drain: Drain, left: Left, shown: Option<f64>) -> Option<(f64, Cause)> {
+        let next = drain.next(at(500), &RoundTrips::default(), left, BITS, shown, false)?;
+        Some((next.gain, next.cause))
+    }
+
+    #[test]
+    fn a_queue_that_stands_is_drained_at_half_of_the_rate_and_then_at_a_small_part_of_it() {
+        let (first, half) = (drain(80, GAIN, Cause::Shows), drain(80, GAIN_LEAST, Cause::Shows));
+        assert_eq!(next(first, much(80, 0.0), None), Some((GAIN_LEAST, Cause::Shows)));
+        assert_eq!(next(half, much(90, 0.1), None), Some((DEEP, Cause::Stood)));
+        assert_eq!(next(half, Left::Little, None), None);
+        assert_eq!(next(half, much(20, 0.0), None), None, "so short a one may be jitter");
+        assert_eq!(next(half, much(600, 0.3), None), Some((DEEP, Cause::Shows)), "TCP holds more of so long a one");
+    }
+
+    #[test]
+    fn a_queue_that_grows_at_half_of_the_rate_shows_the_rate_of_the_link() {
+        let half = drain(80, GAIN_LEAST, Cause::Shows);
+        assert_eq!(next(half, much(300, 2.0), Some(2e6)), None);
+        assert_eq!(
+            next(half, much(300, 2.0), Some(6e6)),
+            Some((DEEP, Cause::Shows)),
+            "that one would not make it grow"
+        );
+        let shown = half.next(at(500), &RoundTrips::default(), much(300, 2.0), BITS, Some(6e6), false).unwrap().shown;
+        assert_eq!(shown, Some(6e6), "it is known if nothing else shows");
+    }
+
+    #[test]
+    fn a_queue_is_elsewhere_if_it_stood_and_does_not_shrink_at_a_small_part_of_the_rate() {
+        assert!(drain(80, DEEP, Cause::Stood).is_elsewhere(much(75, -0.05)));
+        assert!(!drain(80, DEEP, Cause::Stood).is_elsewhere(much(75, -0.8)));
+        assert!(!drain(80, DEEP, Cause::Stood).is_elsewhere(Left::Little));
+        assert!(!drain(80, GAIN_LEAST, Cause::Shows).is_elsewhere(much(75, -0.05)));
+    }
+
+    #[test]
+    fn a_rate_that_does_not_explain_how_the_queue_shrank_is_refuted() {
+        let seen = RoundTrips::default();
+        let refuted =
+            |drain: Drain, ms, left, sent_bytes, mbit| drain.refuted_by(at(ms), &seen, left, sent_bytes, mbit * 1e6);
+        let (half, stood) = (drain(80, GAIN_LEAST, Cause::Shows), drain(80, DEEP, Cause::Stood));
+        assert_eq!(refuted(half, 200, Left::Nothing, 100_000, 2.0), Some(4e6), "the link carried what was sent");
+        assert_eq!(refuted(half, 200, Left::Nothing, 100_000, 4.0), None);
+        assert_eq!(refuted(half, 200, much(75, 0.0), 100_000, 2.0), None);
+        assert_eq!(
+            refuted(stood, 40, Left::Nothing, 1_000, 5.0),
+            Some(f64::INFINITY),
+            "no link empties its queue so soon"
+        );
+        assert_eq!(refuted(stood, 90, Left::Nothing, 1_000, 5.0), None);
+        assert_eq!(refuted(stood, 200, much(60, -0.7), 1_000, 5.0), Some(f64::INFINITY), "it should have gone at once");
+        assert_eq!(refuted(stood, 200, much(300, -0.7), 1_000, 5.0), None, "it had been longer than was known");
+    }
+
+    #[test]
+    fn a_drain_goes_on_until_packets_tell_what_is_left() {
+        let half = drain(80, GAIN_LEAST, Cause::Shows);
+        let seen = RoundTrips::default();
+        let left = |ms, told_ms: Option<u64>, met_ms: Option<u64>| {
+            half.left(at(ms), &seen, false, told_ms.map(|ms| ms * MS), met_ms.map(|ms| ms * MS))
+        };
+        assert_eq!(left(200, Some(70), None), None, "it should be gone after 270 ms");
+        assert_eq!(left(300, Some(70), None), Some(Left::Much { ns: 70 * MS, trend: None }));
+        assert_eq!(left(300, Some(30), None), Some(Left::Little));
+        assert_eq!(left(300, None, Some(80)), None);
+        assert_eq!(left(300, None, Some(120)), Some(Left::Much { ns: 120 * MS, trend: None }), "it has grown");
+        assert_eq!(left(900, None, Some(80)), Some(Left::Little), "none tells");
+        assert_eq!(half.left(at(10), &seen, true, None, None), Some(Left::Nothing));
+    }
+}

@@ -137,7 +137,7 @@ fn plain(name: &str, mbit: f64, load: &'static str) -> Condition {
     }
 }
 
-/// Those of the experiment `auto`, other traffic, more slow lines, bursts, jitter, and connections in use.
+/// Those of the experiment `auto`, other traffic in both directions, more slow lines, bursts, jitter, and connections in use.
 fn auto_conditions() -> Vec<Condition> {
     let bucket = |burst_bytes, condition| Condition { shaping: Some(Shaping::Bucket { burst_bytes }), ..condition };
     let large = HeavyTail {

@@ -16,9 +16,11 @@
 //! six distant groups of waiting users are within 4 %. The error grows with the machine's part of a response
 //! time: it is largest for the smallest files at low load.
 //!
-//! Not modelled: processors and disks beyond a constant time before each answer; loss and queues on the way
-//! to the server; limits of the receiver's window; HTTP/2; TLS. A client whose SYN is not answered retries for
-//! ever.
+//! On the way to the server, packets may wait behind downloads of others.
+//!
+//! Not modelled: processors and disks beyond a constant time before each answer; loss and other queues on the
+//! way to the server; limits of the receiver's window; HTTP/2; TLS. A client whose SYN is not answered retries
+//! for ever.
 
 mod agenda;
 mod bottleneck;

@@ -56,11 +56,11 @@ pub(crate) enum Left {
     Little,
 }
 
-/// A queue that stands while this part of the rate is sent may be no queue at all.
-pub(crate) const GAIN_LEAST: f64 = 0.5;
 /// The part of the rate that is sent while a short queue is worked off.
 pub(crate) const GAIN: f64 = 0.8;
-/// The part of the rate that is sent after that, and where a grant would take longer than this.
+/// The part that is sent while a long one is, or one that a drain has left. If it stands then, it may be none of the link.
+pub(crate) const GAIN_LEAST: f64 = 0.5;
+/// The part that finds that out; and the one where a grant would take longer than this time.
 const DEEP: f64 = 1.0 / 16.0;
 const DEEP_SLOW: f64 = 1.0 / 8.0;
 const CHUNK_MOST_NS: u64 = 200 * MS;

@@ -20,7 +20,7 @@
 //!   decides the order.
 //! - **Probe**: every few seconds while work waits, a tenth more. Without a queue, the higher rate becomes
 //!   the estimate and the probe goes on. With a queue, the slope becomes the estimate.
-//! - **Drain**: below the estimate until the queue is gone.
+//! - **Drain**: below the estimate until the queue is gone, or shows that it is none of the link (`drain.rs`).
 //!
 //! Only busy periods teach anything; in idle periods the estimate stays.
 

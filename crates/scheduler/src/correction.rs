@@ -23,7 +23,7 @@ mod tests;
 use self::phase::{Phase, Round};
 pub use crate::round_trips::Load;
 use crate::{
-    drain::{Cause, Drain, GAIN, GAIN_LEAST, Left},
+    drain::{Cause, Drain, GAIN, GAIN_LEAST, Left, ROUND_NS},
     round_trips::{RoundTrip, RoundTrips, Slope},
     time::{Instant, MS},
     units::Rate,
@@ -133,8 +133,6 @@ const DOUBT_NS: u64 = 3_000 * MS;
 const FASTER_NS: u64 = 500 * MS;
 /// Least time between two decisions.
 const TURN_NS: u64 = 5 * MS;
-/// A round lasts a round trip and this: enough for samples to come back.
-const ROUND_NS: u64 = 30 * MS;
 /// Samples of a queue over this time are enough to measure a rate.
 const SLOPE_LEAST_NS: u64 = 40 * MS;
 /// A measurement within this range of the old estimate corrects it; one outside replaces it.

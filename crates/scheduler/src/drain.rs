@@ -1,12 +1,12 @@
 //! Works off a queue, and finds out whether it was that of the link.
 //!
-//! While less is sent than the link carries, the queue of the link shrinks: the less is sent, the faster. Other queues do not
-//! depend on what is sent. One is on the way to the server, where acknowledgements wait behind downloads of others. The round
-//! trips of a path that has become longer look like a queue, too.
+//! While less is sent than the link carries, the queue of the link shrinks: the less is sent, the faster. Other
+//! queues do not depend on what is sent. One is on the way to the server, where acknowledgements wait behind
+//! downloads of others. The round trips of a path that has become longer look like a queue, too.
 //!
-//! So a queue that stands while half of the rate is sent is drained again at a small part of the rate. If the link carries
-//! half of the rate, its queue shrinks quickly then. A queue that does not is none of the link. Nor is one that is gone sooner
-//! than the queue of any link can be: it was a download that ended.
+//! So a queue that stands while half of the rate is sent is drained again at a small part of the rate. If the link
+//! carries half of the rate, its queue shrinks quickly then. A queue that still stands is none of the link. A queue
+//! that is gone sooner than the queue of any link can be is none of it, either: a download has ended.
 
 use core::ops::Range;
 
@@ -65,7 +65,7 @@ const DEEP: f64 = 1.0 / 16.0;
 const DEEP_SLOW: f64 = 1.0 / 8.0;
 const CHUNK_MOST_NS: u64 = 200 * MS;
 /// A round lasts a round trip and this: enough for samples to come back.
-const ROUND_NS: u64 = 30 * MS;
+pub(crate) const ROUND_NS: u64 = 30 * MS;
 /// A queue of this length that a drain leaves is drained again at a lower rate, before its slope is believed.
 const AGAIN_NS: u64 = 25 * MS;
 /// At a low rate few packets tell what is left of such a queue, so a drain may last so much longer.

@@ -26,7 +26,7 @@
 
 pub use crate::round_trips::{RoundTrip, RttKind, are_prompt, round_trip_of_means};
 use crate::{
-    drain::{Cause, Drain, GAIN, GAIN_LEAST, Left},
+    drain::{Cause, Drain, GAIN, GAIN_LEAST, Left, ROUND_NS},
     round_trips::{Load, RoundTrips, Slope},
     time::{Instant, MS},
     units::Rate,
@@ -109,8 +109,6 @@ const PROBE_EVERY_MAX_NS: u64 = 4_000 * MS;
 const IDLE_QUEUE_NS: u64 = 6 * MS;
 /// Least time between two decisions.
 const TURN_NS: u64 = 5 * MS;
-/// A round lasts a round trip and this: enough for samples to come back.
-const ROUND_NS: u64 = 30 * MS;
 /// A probe lasts until it would have made a queue this long: several times the noise. A short probe with a
 /// high gain would make the same queue, but its few samples do not show the slope.
 const PROBE_QUEUE_NS: u64 = 15 * MS;

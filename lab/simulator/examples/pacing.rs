@@ -23,8 +23,8 @@ use scheduler::{
 use serpent_simulator::{
     Clients, Ended, Model, Packets, Stream, Ticket,
     packets::{
-        BottleneckAt, ClientLine, ClientPath, Discipline, OtherDownloads, OtherTraffic, PacketSettings, Queueing,
-        Shaping,
+        BottleneckAt, ClientLine, ClientPath, Discipline, OtherDownloads, OtherTraffic, OtherUploads, PacketSettings,
+        Queueing, Shaping,
     },
     run,
 };
@@ -87,6 +87,9 @@ struct Condition {
     /// Other senders' traffic in Mbit/s, from and until, in seconds.
     other: Option<(f64, u64, u64)>,
     downloads: Option<OtherDownloads>,
+    uploads: Option<OtherUploads>,
+    /// Packets that wait before the link at most, if not the default.
+    queue_packets: Option<u32>,
     shaping: Option<Shaping>,
     queueing: Queueing,
     sizes: HeavyTail,
@@ -130,6 +133,8 @@ fn plain(name: &str, mbit: f64, load: &'static str) -> Condition {
         overhead_bytes: 66,
         other: None,
         downloads: None,
+        uploads: None,
+        queue_packets: None,
         shaping: None,
         queueing: Queueing::Fifo,
         sizes: HeavyTail::WORLD_CUP,
@@ -261,6 +266,7 @@ fn auto_conditions() -> Vec<Condition> {
         kept(visitors(thrice, plain("10 Mbit/s, kept alive, visitors of three pages", 10.0, "0.8"))),
     ]);
     conditions.extend(beside_downloads());
+    conditions.extend(beside_uploads());
     conditions
 }
 
@@ -349,6 +355,46 @@ fn beside_downloads() -> [Condition; 9] {
         beside(long, at(10.0, "downloads with a queue of 300 ms from second 20 to 40")),
         beside(from_start(all), at(10.0, "a download until second 40")),
         kept(beside(from_start(two_seconds), at(10.0, "kept alive, downloads of 2 s until second 40"))),
+    ]
+}
+
+/// Clients at 20 ms. Others send as fast as CUBIC lets them, and the site's load is 0.4 of the line meanwhile.
+fn beside_uploads() -> [Condition; 12] {
+    let all = OtherUploads {
+        from_ns: 20 * S,
+        until_ns: 40 * S,
+        lasts_ns: 20 * S,
+        every_ns: 20 * S,
+        connections: 1,
+        rtt_ns: 20 * MS,
+    };
+    let two_seconds = OtherUploads { lasts_ns: 2 * S, every_ns: 5 * S, ..all };
+    let short = OtherUploads { lasts_ns: 400 * MS, every_ns: 1_500 * MS, ..all };
+    let from_start = OtherUploads { from_ns: 0, lasts_ns: 40 * S, every_ns: 40 * S, ..all };
+    let beside = |uploads, queue_packets, condition: Condition| {
+        let queue_packets = Some(queue_packets);
+        late(Condition { uploads: Some(uploads), queue_packets, paths: vec![far(20)], ..condition })
+    };
+    let at = |mbit: f64, name: &str| plain(&format!("{mbit} Mbit/s, {name}"), mbit, "0.8");
+    [
+        beside(all, 100, at(10.0, "an upload from second 20 to 40")),
+        beside(two_seconds, 100, at(10.0, "uploads of 2 s from second 20 to 40")),
+        beside(short, 100, at(10.0, "uploads of 0.4 s from second 20 to 40")),
+        beside(all, 1000, at(10.0, "an upload from second 20 to 40, a queue of 1000 packets")),
+        kept(beside(all, 300, at(50.0, "kept alive, an upload from second 20 to 40"))),
+        beside(from_start, 100, at(10.0, "an upload until second 40")),
+        beside(all, 50, at(2.0, "an upload from second 20 to 40")),
+        Condition {
+            queueing: Queueing::FairCodel,
+            ..beside(all, 1000, at(10.0, "FQ-CoDel, an upload from second 20 to 40"))
+        },
+        Condition { paths: Vec::new(), ..beside(all, 100, at(10.0, "clients nearby, an upload from second 20 to 40")) },
+        Condition {
+            paths: Vec::new(),
+            ..kept(beside(all, 300, at(50.0, "kept alive, clients nearby, an upload from second 20 to 40")))
+        },
+        beside(OtherUploads { connections: 4, ..all }, 100, at(10.0, "four uploads from second 20 to 40")),
+        beside(all, 30, at(10.0, "an upload from second 20 to 40, a queue of 30 packets")),
     ]
 }
 
@@ -474,6 +520,8 @@ impl Condition {
                         until_ns: until * S,
                     }),
                     downloads: self.downloads,
+                    uploads: self.uploads,
+                    queue_packets: self.queue_packets.unwrap_or(defaults.queue_packets),
                     shaping: self.shaping.unwrap_or(defaults.shaping),
                     queueing: self.queueing,
                     bottleneck: BottleneckAt::Router,
@@ -520,11 +568,15 @@ impl Condition {
         })
     }
 
-    /// The part of the line that other traffic leaves.
+    /// The part of the line that other traffic leaves; of uploads, which take what they get, a half is meant to.
     fn left(&self) -> Link {
-        let Some((mbit, from, until)) = self.other else { return self.line() };
         let all = self.mbit[0].1;
-        let link = Link::constant(rate(all)).then(from * S, rate(all - mbit)).expect("changes in order");
+        let shared = self.uploads.map(|uploads| (all / 2.0, uploads.from_ns / S, uploads.until_ns / S));
+        let Some((mbit, from, until)) = self.other.or(shared) else { return self.line() };
+        let link = match from {
+            0 => Link::constant(rate(all - mbit)),
+            _ => Link::constant(rate(all)).then(from * S, rate(all - mbit)).expect("changes in order"),
+        };
         link.then(until * S, rate(all)).expect("changes in order")
     }
 }

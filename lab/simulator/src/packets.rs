@@ -16,7 +16,8 @@
 //! six distant groups of waiting users are within 4 %. The error grows with the machine's part of a response
 //! time: it is largest for the smallest files at low load.
 //!
-//! On the way to the server, packets may wait behind downloads of others.
+//! On the way to the server, packets may wait behind downloads of others. Before the bottleneck, uploads of others may
+//! compete.
 //!
 //! Not modelled: processors and disks beyond a constant time before each answer; loss and other queues on the
 //! way to the server; limits of the receiver's window; HTTP/2; TLS. A client whose SYN is not answered retries
@@ -34,6 +35,7 @@ mod queue;
 mod receiver;
 mod sender;
 mod server;
+mod uploads;
 
 use std::collections::VecDeque;
 
@@ -46,6 +48,7 @@ use self::{
     network::earlier,
     receiver::Receiver,
     sender::{Sender, SmallQueue},
+    uploads::UPLOADS,
 };
 pub use self::{
     bottleneck::Shaping,
@@ -53,9 +56,12 @@ pub use self::{
     network::{BottleneckAt, Discipline, OtherTraffic, PacketSettings, PacketStats, Packets},
     path::{ClientLine, ClientPath},
     queue::Queueing,
+    uploads::OtherUploads,
 };
 use crate::{Ended, Model, Ticket};
 
+/// More than any upload sends.
+const ENDLESS_BYTES: u64 = 1 << 50;
 const SYN_TIMEOUT_NS: u64 = 1_000_000_000;
 /// SYNs sent at a constant interval before the time-outs double (`tcp_syn_linear_timeouts`).
 const SYNS_BEFORE_DOUBLING: u32 = 4;
@@ -129,6 +135,8 @@ impl Packets {
                 self.stats.rings += u64::from(self.granted() > before);
             }
             Event::Other => self.take_other(),
+            Event::Uploads => self.begin_uploads(),
+            Event::UploadEnds(id) => self.end_upload(id),
             Event::Syn(id) => self.answer_syn(id),
             Event::SynTimeout(id) => self.ask_again(id),
             Event::Request(id, ack) => self.take_request(id, ack),
@@ -147,12 +155,21 @@ impl Packets {
     }
 
     fn open(&mut self, group: u16) -> ConnectionId {
-        self.generations = self.generations.wrapping_add(1);
         self.stats.connections += 1;
+        let uses_left = self.settings.requests_per_connection;
+        let id = self.add_connection(group, |connection| connection.uses_left = uses_left);
+        self.send_up(id, Event::Syn(id));
+        self.agenda.add(self.now_ns + SYN_TIMEOUT_NS, Event::SynTimeout(id));
+        id
+    }
+
+    /// Adds a connection, whose handshake begins, and changes it as it is told.
+    fn add_connection(&mut self, group: u16, change: impl FnOnce(&mut Connection)) -> ConnectionId {
+        self.generations = self.generations.wrapping_add(1);
         let segment_bytes = self.lanes[self.lane_of(group)].path().segment_bytes;
         let small_queue = (self.settings.bottleneck == BottleneckAt::Server)
             .then_some(SmallQueue { gso_segments: self.settings.gso_segments });
-        let connection = Connection {
+        let mut connection = Box::new(Connection {
             generation: self.generations,
             group,
             handshake: Handshake {
@@ -163,7 +180,7 @@ impl Packets {
                 syn_ack_sent_ns: 0,
             },
             asks: None,
-            uses_left: self.settings.requests_per_connection,
+            uses_left: 0,
             sender: Sender::new(segment_bytes, small_queue),
             receiver: Receiver::new(segment_bytes),
             serving: None,
@@ -175,16 +192,37 @@ impl Packets {
             looked: None,
             written_ns: 0,
             armed: [None; 2],
-        };
+        });
+        change(&mut connection);
         let place = self.vacant.pop().unwrap_or_else(|| {
             self.connections.push(None);
             (self.connections.len() - 1) as u32
         });
-        self.connections[place as usize] = Some(Box::new(connection));
-        let id = ConnectionId { place, generation: self.generations };
-        self.send_up(id, Event::Syn(id));
-        self.agenda.add(self.now_ns + SYN_TIMEOUT_NS, Event::SynTimeout(id));
-        id
+        self.connections[place as usize] = Some(connection);
+        ConnectionId { place, generation: self.generations }
+    }
+
+    /// The next uploads begin.
+    fn begin_uploads(&mut self) {
+        let now_ns = self.now_ns;
+        let Some(uploads) = self.settings.uploads.filter(|uploads| now_ns < uploads.until_ns) else { return };
+        self.agenda.add(now_ns + uploads.every_ns, Event::Uploads);
+        for _ in 0..uploads.connections {
+            let id = self.add_connection(UPLOADS, |connection| {
+                (connection.handshake.established, connection.handshake.server_established) = (true, true);
+                connection.sender.handle_established(now_ns, Some(uploads.rtt_ns));
+                connection.sender.handle_write(now_ns, ENDLESS_BYTES);
+            });
+            self.agenda.add(uploads.until_ns.min(now_ns + uploads.lasts_ns), Event::UploadEnds(id));
+            self.flush(id);
+        }
+    }
+
+    /// What is under way still arrives.
+    fn end_upload(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connection(id) {
+            connection.sender.handle_no_more();
+        }
     }
 
     /// The client's SYN was not answered in time; it is sent again.
@@ -274,6 +312,9 @@ impl Packets {
         let Some(Frame { connection: id, bytes, cargo }) = left else { return };
         let now_ns = self.now_ns;
         if let Some(group) = self.connection(id).map(|it| it.group) {
+            if group == UPLOADS {
+                self.stats.uploaded_bytes += u64::from(bytes);
+            }
             let lane = self.lane_of(group);
             let mut last_due_ns = self.connection(id).map_or(0, |it| it.last_due_ns);
             match self.lanes[lane].handle_packet(now_ns, bytes, &mut last_due_ns) {

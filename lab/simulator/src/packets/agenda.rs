@@ -16,6 +16,10 @@ pub(super) enum Event {
     Gate,
     /// A frame of another sender comes to the bottleneck.
     Other,
+    /// Uploads of others begin.
+    Uploads,
+    /// An upload has nothing more to send.
+    UploadEnds(ConnectionId),
     /// A SYN has reached the server.
     Syn(ConnectionId),
     /// The client's wait for a SYN-ACK has timed out.

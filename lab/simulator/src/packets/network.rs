@@ -24,6 +24,7 @@ use super::{
     frame::{Cargo, Frame},
     path::{ClientPath, Lane},
     queue::Queueing,
+    uploads::{OtherUploads, UPLOADS},
 };
 use crate::Ended;
 
@@ -86,6 +87,8 @@ pub struct PacketSettings {
     pub other: Option<OtherTraffic>,
     /// Others' downloads, behind which requests and acknowledgements wait.
     pub downloads: Option<OtherDownloads>,
+    /// Others' uploads before the same bottleneck.
+    pub uploads: Option<OtherUploads>,
     /// Seed of packet losses and travel times.
     pub seed: u64,
 }
@@ -122,6 +125,7 @@ impl PacketSettings {
             pace: None,
             other: None,
             downloads: None,
+            uploads: None,
             seed: 1,
         }
     }
@@ -142,6 +146,8 @@ pub struct PacketStats {
     pub connections: u64,
     /// Segments sent again.
     pub retransmitted: u64,
+    /// Bytes of others' uploads that passed the bottleneck.
+    pub uploaded_bytes: u64,
     /// How often the pacer's timer gave leave.
     pub rings: u64,
 }
@@ -199,7 +205,8 @@ impl Packets {
             settings.paths.push(ClientPath::DIRECT);
         }
         settings.requests_per_connection = settings.requests_per_connection.max(1);
-        let lanes = settings.paths.iter().zip(0..).map(|(path, stream)| {
+        let uploads = settings.uploads.map(|uploads| ClientPath { rtt_ns: uploads.rtt_ns, ..ClientPath::DIRECT });
+        let lanes = settings.paths.iter().chain(&uploads).zip(0..).map(|(path, stream)| {
             let path =
                 ClientPath { loss: path.loss.clamp(0.0, MOST_LOSS), segment_bytes: path.segment_bytes.max(1), ..*path };
             Lane::new(path, settings.seed, stream)
@@ -225,6 +232,9 @@ impl Packets {
         let mut agenda = Agenda::default();
         if let Some(other) = &settings.other {
             agenda.add(other.from_ns, Event::Other);
+        }
+        if let Some(uploads) = &settings.uploads {
+            agenda.add(uploads.from_ns, Event::Uploads);
         }
         Self {
             now_ns: 0,
@@ -288,7 +298,11 @@ impl Packets {
     }
 
     pub(super) fn lane_of(&self, group: u16) -> usize {
-        if usize::from(group) < self.lanes.len() { usize::from(group) } else { 0 }
+        match usize::from(group) {
+            _ if group == UPLOADS => self.lanes.len() - 1,
+            at if at < self.settings.paths.len() => at,
+            _ => 0,
+        }
     }
 
     pub(super) fn remove(&mut self, id: ConnectionId) {

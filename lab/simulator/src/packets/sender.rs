@@ -31,6 +31,11 @@ impl Sender {
         self.unsent_bytes += bytes;
     }
 
+    /// What was not sent yet is not sent any more.
+    pub fn handle_no_more(&mut self) {
+        self.unsent_bytes = 0;
+    }
+
     /// A frame of this connection left the device.
     pub fn handle_left(&mut self, payload_bytes: u32) {
         self.queued_bytes = self.queued_bytes.saturating_sub(self.memory_of(payload_bytes));

@@ -305,3 +305,38 @@ mod random {
         }
     }
 }
+
+#[test]
+fn an_upload_takes_what_the_site_leaves_and_ends_in_time() {
+    let upload = OtherUploads {
+        from_ns: S,
+        until_ns: 11 * S,
+        lasts_ns: 10 * S,
+        every_ns: 10 * S,
+        connections: 1,
+        rtt_ns: 20 * MS,
+    };
+    let at = |uploads| PacketSettings {
+        bottleneck: BottleneckAt::Router,
+        queue_packets: 100,
+        uploads,
+        paths: vec![far(20)],
+        ..line("8mbit", Discipline::Fair)
+    };
+    let uploaded = |uploads, requests: &[Request]| {
+        let (served, stats) = serve(at(Some(uploads)), requests);
+        (served[0].end_ns, stats.uploaded_bytes as f64 / 10e6)
+    };
+    // A request at the end makes the model go on until then.
+    let late = request(15 * S, 1_000);
+    let (_, alone) = uploaded(upload, &[late]);
+    assert!((0.95..1.02).contains(&alone), "{alone:.3} of 8 Mbit/s for 10 s");
+    let two_seconds = OtherUploads { lasts_ns: 2 * S, every_ns: 5 * S, ..upload };
+    let (_, parts) = uploaded(two_seconds, &[late]);
+    assert!((0.36..0.44).contains(&parts), "{parts:.3}: two times 2 s");
+    // One connection each: the site has about a half.
+    let (end_ns, beside) = uploaded(upload, &[request(S, 5_000_000), late]);
+    assert!((0.35..0.75).contains(&beside), "{beside:.3}");
+    let alone_ns = serve(at(None), &[request(S, 5_000_000)]).0[0].end_ns;
+    assert!(alone_ns < 7 * S && end_ns > 8 * S, "{alone_ns} and {end_ns}");
+}

@@ -24,7 +24,7 @@ use self::phase::{Phase, Round};
 pub use crate::round_trips::Load;
 use crate::{
     drain::{Cause, Drain, GAIN, GAIN_LEAST, Left, ROUND_NS},
-    round_trips::{RoundTrip, RoundTrips, Slope},
+    round_trips::{RoundTrip, RoundTrips, Slope, Whose},
     time::{Instant, MS},
     units::Rate,
 };
@@ -327,30 +327,17 @@ impl Correction {
     fn follow(&mut self, now: Instant, load: Load, busy_ns: u64, queue_ns: Option<i64>) {
         let believed = self.queue_since.filter(|since| now.ns_since(*since) >= LONG_QUEUE_BELIEVED_NS);
         if let (Some(since), Some(queue_ns)) = (believed, queue_ns) {
-            self.settled = self.estimate;
-            // Only an estimate that is far off is replaced at once. A queue that stands while the uplink sends less
-            // than the link carries comes from other traffic.
-            if let Some(slope) = self.congested_slope(now)
-                && slope < self.estimate * SAME.start
-                && self.used_up(now, load.sent_bytes)
-            {
-                self.estimate = self.limit(slope);
-                self.far_too_high = Some(since);
+            match self.round_trips.whose(now, since, queue_ns.max(0).cast_unsigned(), self.estimate) {
+                Whose::Ours => return self.drain_believed(now, load, since, queue_ns),
+                Whose::Others => self.queue_since = None,
+                Whose::NotKnown => {}
             }
-            self.drain(now, load.sent_bytes, queue_ns, since);
-            return;
         }
         if self.round_trips.is_silent(now) {
             self.settled = self.estimate;
             let queue_ns = self.round_trips.last_excess_ns().unwrap_or(0);
-            self.drain_at(
-                now,
-                load.sent_bytes,
-                queue_ns,
-                self.queue_since.unwrap_or(now),
-                RoundTrips::deeper(1.0),
-                Cause::Silence,
-            );
+            let since = self.queue_since.unwrap_or(now);
+            self.drain_at(now, load.sent_bytes, queue_ns, since, RoundTrips::deeper(1.0), Cause::Silence);
             return;
         }
         let own_ns = OWN_OF_CHUNK * self.round_trips.chunk_ns(Rate::clamped(self.estimate)) as f64;
@@ -364,6 +351,21 @@ impl Correction {
         self.steer(now, busy_ns, queue_ns);
         self.climb(now, load.sent_bytes, busy_ns, queue_ns);
         self.judge(busy_ns, queue_ns);
+    }
+
+    /// Works off a queue that has shown for long.
+    fn drain_believed(&mut self, now: Instant, load: Load, since: Instant, queue_ns: i64) {
+        self.settled = self.estimate;
+        // Only an estimate that is far off is replaced at once. A queue that stands while the uplink sends less
+        // than the link carries comes from other traffic.
+        if let Some(slope) = self.congested_slope(now)
+            && slope < self.estimate * SAME.start
+            && self.used_up(now, load.sent_bytes)
+        {
+            self.estimate = self.limit(slope);
+            self.far_too_high = Some(since);
+        }
+        self.drain(now, load.sent_bytes, queue_ns, since);
     }
 
     /// Brings the queue to its target.
@@ -464,7 +466,7 @@ impl Correction {
         }
         let queue_ns = queue_ns.max(0).cast_unsigned();
         let gain = match self.drained_in_vain_ns {
-            _ if queue_ns <= 10 * self.long_queue_ns(now) => GAIN,
+            _ if queue_ns <= 10 * self.least_long_queue_ns(now) => GAIN,
             // Half of the rate was too much, and what came back did not show how much.
             Some(before_ns) if queue_ns > before_ns / 2 => RoundTrips::deeper(GAIN_LEAST),
             _ => GAIN_LEAST,
@@ -511,10 +513,12 @@ impl Correction {
             return;
         }
         let shown = shown.or(drain.shown);
+        let carried_more = shown.is_some_and(|shown| drain.has_carried_more(now, seen, shown));
         let refuted = shown.and_then(|shown| drain.refuted_by(now, seen, left, sent_in_round_bytes, shown));
         let mut is_learned = true;
-        if drain.is_elsewhere(left) {
-            self.round_trips.learn_paths(now, drain.began);
+        if carried_more || drain.is_elsewhere(left) {
+            let is_sure = carried_more || drain.is_surely_elsewhere(left);
+            self.round_trips.learn_paths(now, drain.began, drain.queue_ns, is_sure);
         } else if let Some(shown) = shown.filter(|_| refuted.is_none()) {
             if shown < self.settled * SAME.start {
                 self.far_too_high = Some(drain.since);
@@ -555,12 +559,14 @@ impl Correction {
 
     /// The shortest queue that is drained instead of steered away.
     fn long_queue_ns(&self, now: Instant) -> u64 {
+        self.least_long_queue_ns(now).max(self.round_trips.elsewhere_ns(now))
+    }
+
+    /// The same if no queue of others was found.
+    fn least_long_queue_ns(&self, now: Instant) -> u64 {
         let rate = Rate::clamped(self.estimate);
         let chunk_ns = self.round_trips.chunk_ns(rate);
-        LONG_QUEUE_NS
-            .max(LONG_QUEUE_CHUNKS * chunk_ns)
-            .max(self.round_trips.level_ns(now) / 2)
-            .max(self.round_trips.elsewhere_ns(now))
+        LONG_QUEUE_NS.max(LONG_QUEUE_CHUNKS * chunk_ns).max(self.round_trips.level_ns(now) / 2)
     }
 
     /// The queue that recent packets met, whenever they were sent, if it is too long to have been made on purpose. While a

@@ -2,7 +2,8 @@
 //!
 //! While less is sent than the link carries, the queue of the link shrinks: the less is sent, the faster. Other
 //! queues do not depend on what is sent. One is on the way to the server, where acknowledgements wait behind
-//! downloads of others. The round trips of a path that has become longer look like a queue, too.
+//! downloads of others. One is before the link, where uploads of other hosts take what is left of it, and keep it
+//! full. The round trips of a path that has become longer look like a queue, too.
 //!
 //! So a queue that stands while half of the rate is sent is drained again at a small part of the rate. If the link
 //! carries half of the rate, its queue shrinks quickly then. A queue that still stands is none of the link. A queue
@@ -154,6 +155,17 @@ impl Drain {
         self.cause == Cause::Stood && trend.is_none_or(|trend| trend > STANDS.start)
     }
 
+    /// Whether it surely is: it did not become longer at that small part.
+    pub fn is_surely_elsewhere(&self, left: Left) -> bool {
+        matches!(left, Left::Much { ns, .. } if ns <= self.queue_ns / 4 * STANDS_QUARTERS) && self.is_elsewhere(left)
+    }
+
+    /// Whether the link has carried far more than this rate, in bits per second, since the queue showed. Then it is none of the
+    /// link, too: what passed was only what was sent.
+    pub fn has_carried_more(&self, now: Instant, seen: &RoundTrips, bits: f64) -> bool {
+        seen.most_carried(now, self.since).is_some_and(|most| bits < TOO_SLOW * most)
+    }
+
     /// If this rate of the link, in bits per second, does not explain how fast the queue shrank: the least one that does.
     /// `sent_bytes` were sent in this drain.
     pub fn refuted_by(&self, now: Instant, seen: &RoundTrips, left: Left, sent_bytes: u64, bits: f64) -> Option<f64> {
@@ -233,6 +245,14 @@ mod tests {
         assert!(!drain(80, DEEP, Cause::Stood).is_elsewhere(much(75, -0.8)));
         assert!(!drain(80, DEEP, Cause::Stood).is_elsewhere(Left::Little));
         assert!(!drain(80, GAIN_LEAST, Cause::Shows).is_elsewhere(much(75, -0.05)));
+    }
+
+    #[test]
+    fn a_queue_that_became_longer_may_be_that_of_a_far_slower_link() {
+        let stood = drain(80, DEEP, Cause::Stood);
+        assert!(stood.is_surely_elsewhere(much(80, 0.0)));
+        assert!(stood.is_elsewhere(much(160, 0.5)) && !stood.is_surely_elsewhere(much(160, 0.5)));
+        assert!(!drain(80, GAIN_LEAST, Cause::Shows).is_surely_elsewhere(much(80, 0.0)));
     }
 
     #[test]

@@ -24,10 +24,18 @@
 //!
 //! Only busy periods teach anything; in idle periods the estimate stays.
 
+mod beside;
+mod phase;
+mod resume;
+
+use self::{
+    beside::Beside,
+    phase::{Phase, Round},
+};
 pub use crate::round_trips::{RoundTrip, RttKind, are_prompt, round_trip_of_means};
 use crate::{
     drain::{Cause, Drain, GAIN, GAIN_LEAST, Left, ROUND_NS},
-    round_trips::{Load, RoundTrips, Slope},
+    round_trips::{Load, RoundTrips, Slope, Whose},
     time::{Instant, MS},
     units::Rate,
 };
@@ -69,21 +77,7 @@ pub struct Estimator {
     verifies: Option<f64>,
     /// How often they may look.
     verifies_left: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Phase {
-    Search,
-    Cruise,
-    Probe { gain: f64 },
-    Drain(Drain),
-}
-
-/// Start of the period since the last change of the rate.
-#[derive(Clone, Copy, Debug)]
-struct Round {
-    began: Instant,
-    sent_bytes: u64,
+    beside: Beside,
 }
 
 /// Start rate of the search. A home uplink survives the first round at it, and 4 Gbit/s is nine rounds away.
@@ -93,8 +87,6 @@ const NO_BOTTLENECK_BITS: f64 = 40e9;
 const SEARCH_GAIN: f64 = 2.0;
 /// How long the search waits, once a queue shows, for enough samples to measure the rate.
 const SEARCH_PATIENCE_NS: u64 = 1_000 * MS;
-/// A queue of this length is none of the search's own, which ends sooner.
-const SEARCH_QUEUE_NS: i64 = 100 * MS as i64;
 const PROBE_GAIN: f64 = 1.1;
 const PROBE_GAIN_MAX: f64 = 1.8;
 /// The gain of the probe that follows a rate far below the one before, at most.
@@ -114,19 +106,19 @@ const TURN_NS: u64 = 5 * MS;
 const PROBE_QUEUE_NS: u64 = 15 * MS;
 /// Where chunks take long, it is longer, so that it shows. But a rate that is far too low must be left soon.
 const PROBE_QUEUE_MOST_NS: u64 = 40 * MS;
+/// Samples of a queue over this time are enough to measure a rate.
+const SLOPE_LEAST_NS: u64 = 40 * MS;
+/// A shorter queue counts as noise.
+const QUEUE_MIN_NS: u64 = 2 * MS;
 /// It lasts at least so long, and so many chunks: with fewer, the rate may seem not to be used up.
 const PROBE_LEAST_NS: u64 = 60 * MS;
 const PROBE_LEAST_CHUNKS: u64 = 5;
-/// Samples of a queue over this time are enough to measure a rate.
-const SLOPE_LEAST_NS: u64 = 40 * MS;
 /// A measurement within this range of the old estimate corrects it; one outside replaces it.
 const SAME: core::ops::Range<f64> = 0.85..1.15;
 /// Weight of a measurement that corrects the estimate.
 const CORRECTION: f64 = 0.4;
 /// A queue of this length is worked off before anything else.
 const LONG_QUEUE_NS: u64 = 100 * MS;
-/// A shorter queue counts as noise.
-const QUEUE_MIN_NS: u64 = 2 * MS;
 /// Outside of probes, a queue must show for this long to be believed.
 const QUEUE_BELIEVED_NS: u64 = 60 * MS;
 impl Estimator {
@@ -151,6 +143,7 @@ impl Estimator {
             most: f64::MAX,
             searches: false,
             known: None,
+            beside: Beside::default(),
             verifies: None,
             verifies_left: 0,
         }
@@ -161,6 +154,7 @@ impl Estimator {
         let bits = match self.phase {
             Phase::Search => self.estimate,
             Phase::Cruise => self.estimate * self.utilisation,
+            Phase::Repays { .. } => self.estimate * GAIN_LEAST,
             Phase::Probe { gain } | Phase::Drain(Drain { gain, .. }) => self.estimate * gain,
         };
         (bits < NO_BOTTLENECK_BITS).then(|| Rate::clamped(bits))
@@ -168,12 +162,7 @@ impl Estimator {
 
     /// The current phase as one word, for logs.
     pub fn phase_name(&self) -> &'static str {
-        match self.phase {
-            Phase::Search => "search",
-            Phase::Cruise => "cruise",
-            Phase::Probe { .. } => "probe",
-            Phase::Drain(_) => "drain",
-        }
+        self.phase.name()
     }
 
     /// The recent length of the queue at the bottleneck, as far as round trips show it.
@@ -214,69 +203,6 @@ impl Estimator {
         self.rate() != before
     }
 
-    /// The estimate, if it was measured and nothing is being measured.
-    pub(crate) fn measured(&self) -> Option<f64> {
-        let is_still = self.phase == Phase::Cruise && self.queue_since.is_none() && self.seen_still;
-        (is_still && self.is_measured && self.estimate < NO_BOTTLENECK_BITS).then_some(self.estimate)
-    }
-
-    /// Since when the queue showed in which the rate was measured last.
-    pub(crate) fn congested_since(&self) -> Instant {
-        self.congested_since
-    }
-
-    /// The rate of the link was known well.
-    pub(crate) fn handle_known(&mut self) {
-        self.is_new = false;
-    }
-
-    /// Gives away the round trips of the link. No more are seen here until they come back.
-    pub(crate) fn lend(&mut self) -> RoundTrips {
-        self.round_trips.set_rough(false);
-        core::mem::take(&mut self.round_trips)
-    }
-
-    /// Goes on from a rate that was once true.
-    pub(crate) fn resume(&mut self, now: Instant, known: f64) {
-        (self.estimate, self.settled) = (known, known);
-        (self.phase, self.is_measured, self.is_least) = (Phase::Cruise, false, false);
-        (self.known, self.verifies) = (None, None);
-        (self.probe_after_ns, self.last_probe) = (PROBE_EVERY_NS, now);
-        self.queue_since = None;
-        self.begin_round(now, 0);
-    }
-
-    /// Goes on from a rate that a queue has shown to be far too high since then.
-    pub(crate) fn resume_with_queue(
-        &mut self,
-        now: Instant,
-        sent_bytes: u64,
-        known: f64,
-        since: Instant,
-        seen: RoundTrips,
-    ) {
-        self.resume(now, known);
-        self.round_trips = seen;
-        (self.queue_since, self.known, self.verifies_left) = (Some(since), Some(known), VERIFIES);
-        if let Some(slope) = self.slope_if_full(now, since) {
-            self.estimate = slope.bits.min(known);
-        }
-        self.drain(now, sent_bytes, self.round_trips.excess_ns(now, since));
-    }
-
-    /// Goes on from a rate that is probably too low.
-    pub(crate) fn resume_with_probe(&mut self, now: Instant, sent_bytes: u64, known: f64, seen: RoundTrips) {
-        self.resume(now, known);
-        self.round_trips = seen;
-        self.probe_from_here(now, sent_bytes);
-    }
-
-    /// Goes on from what was sent in a silence, in bits per second: the link has at least that.
-    pub(crate) fn resume_after_silence(&mut self, now: Instant, sent_bytes: u64, least: f64, seen: RoundTrips) {
-        self.resume_with_probe(now, sent_bytes, least, seen);
-        self.is_least = true;
-    }
-
     /// The part of the estimate that is sent after this one in a silence.
     fn deeper(&self, gain: f64) -> f64 {
         RoundTrips::deeper(if self.is_least { 1.0 } else { gain })
@@ -292,17 +218,22 @@ impl Estimator {
     fn decide(&mut self, now: Instant, sent_bytes: u64, backlogged: bool, queue_ns: Option<u64>) {
         let shows = self.queue_since.is_some();
         let elapsed_ns = now.ns_since(self.round.began);
+        let is_elsewhere = self.round_trips.is_elsewhere(now);
         let lasts_ns = match self.phase {
             Phase::Probe { gain } => {
                 let chunks_ns = PROBE_LEAST_CHUNKS * self.round_trips.chunk_ns(Rate::clamped(self.estimate * gain));
-                PROBE_LEAST_NS.max(chunks_ns).max((self.probe_queue_ns(now) as f64 / (gain - 1.0)) as u64)
+                let least_ns = if is_elsewhere || self.verifies.is_some() { beside::LASTS_NS } else { PROBE_LEAST_NS };
+                least_ns.max(chunks_ns).max((self.probe_queue_ns(now) as f64 / (gain - 1.0)) as u64)
             }
             _ => ROUND_NS,
         };
         let over = elapsed_ns >= lasts_ns + self.rtt_ns() * 5 / 4;
         let used_up = self.used_up(now, sent_bytes);
+        let by_bytes = is_elsewhere || shows && self.verifies.is_some();
         match self.phase {
-            Phase::Search | Phase::Probe { .. } | Phase::Cruise if self.round_trips.is_silent(now) => {
+            Phase::Search | Phase::Probe { .. } | Phase::Repays { .. } | Phase::Cruise
+                if self.round_trips.is_silent(now) =>
+            {
                 self.settled = self.estimate;
                 self.congested_since = self.queue_since.unwrap_or(now);
                 let queue_ns = self.round_trips.last_excess_ns().unwrap_or(0);
@@ -323,7 +254,8 @@ impl Estimator {
                     self.last_probe = now;
                     self.drain(now, sent_bytes, queue_ns);
                 } else if elapsed_ns >= SEARCH_PATIENCE_NS
-                    && let Some(carried) = self.carried_by_tcp(now)
+                    && let Some(carried) =
+                        self.round_trips.carried_by_tcp(now).filter(|bits| *bits < self.estimate / SEARCH_GAIN)
                 {
                     (self.settled, self.searches) = (self.estimate, true);
                     self.estimate = carried;
@@ -334,6 +266,15 @@ impl Estimator {
                     self.queue_since = None;
                     self.begin_round(now, sent_bytes);
                 }
+            }
+            Phase::Probe { gain } if by_bytes => {
+                if over {
+                    self.end_probe_by_bytes(now, sent_bytes, gain);
+                }
+            }
+            Phase::Repays { until } if now >= until => {
+                self.phase = Phase::Cruise;
+                self.begin_round(now, sent_bytes);
             }
             Phase::Probe { .. } if shows => {
                 let long = queue_ns.is_some_and(|queue_ns| queue_ns > 3 * self.probe_queue_ns(now));
@@ -370,8 +311,13 @@ impl Estimator {
                 self.begin_round(now, sent_bytes);
             }
             Phase::Cruise => {
-                let believed = self.queue_since.is_some_and(|since| now.ns_since(since) >= QUEUE_BELIEVED_NS);
-                if believed {
+                let believed = self.queue_since.filter(|since| now.ns_since(*since) >= QUEUE_BELIEVED_NS);
+                let whose =
+                    believed.map(|since| self.round_trips.whose(now, since, queue_ns.unwrap_or(0), self.estimate));
+                if whose == Some(Whose::Others) {
+                    self.queue_since = None;
+                }
+                if whose == Some(Whose::Ours) {
                     self.settled = self.estimate;
                     // Only an estimate that is far off is replaced at once. A queue that stands while the
                     // uplink sends less than the link carries comes from other traffic.
@@ -382,10 +328,10 @@ impl Estimator {
                         self.estimate = slope;
                     }
                     self.drain(now, sent_bytes, queue_ns);
-                } else if !shows && backlogged && now.ns_since(self.last_probe) >= self.probe_after_ns {
+                } else if !shows && backlogged && self.is_probe_due(now, is_elsewhere) {
                     self.last_probe = now;
                     self.settled = self.estimate;
-                    self.phase = Phase::Probe { gain: PROBE_GAIN };
+                    self.phase = Phase::Probe { gain: if is_elsewhere { beside::GAIN } else { PROBE_GAIN } };
                     self.begin_round(now, sent_bytes);
                 } else if over {
                     self.begin_round(now, sent_bytes);
@@ -402,7 +348,7 @@ impl Estimator {
                     self.end_drain(now, sent_bytes, drain, left);
                 }
             }
-            Phase::Search | Phase::Probe { .. } => {}
+            Phase::Search | Phase::Probe { .. } | Phase::Repays { .. } => {}
         }
     }
 
@@ -426,10 +372,14 @@ impl Estimator {
         }
         // A link that is faster than what was sent has no queue.
         let shown = shown.or(drain.shown).map(|shown| shown.min(self.most));
+        let well = self.beside.well(now);
+        let carried_more = well.is_some() && shown.is_some_and(|shown| drain.has_carried_more(now, seen, shown));
+        let is_elsewhere = carried_more || drain.is_elsewhere(left);
         let refuted = shown.and_then(|shown| drain.refuted_by(now, seen, left, sent_in_round_bytes, shown));
-        if drain.is_elsewhere(left) {
-            self.round_trips.learn_paths(now, drain.began);
-            self.estimate = self.settled;
+        if is_elsewhere {
+            let is_sure = carried_more || drain.is_surely_elsewhere(left);
+            self.round_trips.learn_paths(now, drain.began, drain.queue_ns, well.is_some() && is_sure);
+            self.estimate = self.settled.max(well.filter(|_| is_sure).unwrap_or(0.0));
         } else if let Some(least) = refuted {
             self.estimate = least.min(self.settled);
         } else if let Some(shown) = shown {
@@ -462,29 +412,42 @@ impl Estimator {
             self.drain_at(now, sent_bytes, left_ns, gain, cause);
             return;
         }
-        let was_none = drain.is_elsewhere(left) || refuted.is_some();
+        let was_none = is_elsewhere || refuted.is_some();
         self.phase = if was_none && self.searches { Phase::Search } else { Phase::Cruise };
         (self.settled, self.searches, self.queue_since) = (self.estimate, false, None);
+        self.begin_round(now, sent_bytes);
+    }
+
+    /// Whether it is time for a probe, beside a queue of others or not.
+    fn is_probe_due(&self, now: Instant, is_elsewhere: bool) -> bool {
+        let may = !is_elsewhere || self.beside.starves(now, self.estimate);
+        may && now.ns_since(self.last_probe) >= self.probe_after_ns
+    }
+
+    /// A probe ends, and queues do not tell: what the link has carried does.
+    fn end_probe_by_bytes(&mut self, now: Instant, sent_bytes: u64, gain: f64) {
+        self.last_probe = now;
+        let slope = self.round_trips.slope_between(self.round.began, now);
+        let carried = slope.map_or(0.0, |slope| slope.bits - slope.error);
+        if carried > self.estimate * (1.0 + gain) / 2.0 {
+            self.estimate = carried.min(self.estimate * gain);
+            self.settled = self.estimate;
+            self.probe_after_ns = PROBE_EVERY_NS;
+            if self.verifies.is_some_and(|before| self.estimate >= before * SAME.start) {
+                (self.phase, self.verifies, self.is_measured) = (Phase::Cruise, None, true);
+            }
+        } else {
+            (self.verifies, self.is_measured) = (None, true);
+            self.probe_after_ns = (self.probe_after_ns * 2).min(PROBE_EVERY_MAX_NS);
+            let excess_ns = (gain - 1.0) * now.ns_since(self.round.began) as f64;
+            self.phase = Phase::Repays { until: now.add_ns((excess_ns / (1.0 - GAIN_LEAST)) as u64) };
+        }
         self.begin_round(now, sent_bytes);
     }
 
     fn search_on(&mut self, now: Instant, sent_bytes: u64) {
         self.estimate = (self.estimate * SEARCH_GAIN).min(NO_BOTTLENECK_BITS);
         self.begin_round(now, sent_bytes);
-    }
-
-    /// The rate that the link has carried lately, in bits per second, if it is far below that of the search and round trips
-    /// meet a long queue. TCP sends no more than the link carries then, so no slope shows.
-    fn carried_by_tcp(&self, now: Instant) -> Option<f64> {
-        let queue_ns = self.round_trips.queue_ns(now, Instant::ORIGIN, true)?;
-        let carried = self.round_trips.carried_bits(now)?;
-        (queue_ns > SEARCH_QUEUE_NS && carried < self.estimate / SEARCH_GAIN).then_some(carried)
-    }
-
-    /// Whether the link has carried all that was sent in this round.
-    fn carried_all(&self, now: Instant, sent_bytes: u64) -> bool {
-        let sent_in_round_bytes = sent_bytes.saturating_sub(self.round.sent_bytes);
-        self.round_trips.carried_all(now, self.round.began, sent_in_round_bytes)
     }
 
     fn drain(&mut self, now: Instant, sent_bytes: u64, queue_ns: Option<u64>) {
@@ -551,19 +514,17 @@ impl Estimator {
     /// The bottleneck's rate since then, if it was busy all the time, or else while packets waited for the longest.
     fn slope_if_full(&self, now: Instant, since: Instant) -> Option<Slope> {
         let seen = &self.round_trips;
-        let paused = seen.busy_ns(now) < now.ns_since(since);
-        let queue = if paused { seen.longest_queue(now, since) } else { None };
-        let slope = match queue {
-            Some((from, until)) => seen.slope_between(from, until)?,
-            None => {
-                let slope = seen.slope(since, self.queue_limit_ns(now) / 4)?;
-                seen.was_full(now, since, slope).then_some(slope)?
-            }
-        };
+        let slope = seen.slope_if_full(now, since, self.queue_limit_ns(now) / 4)?;
         // Where little is known, a slope may be that of a link that was idle in between.
         let carried = seen.carried_bits(now).filter(|_| self.is_new);
         let slope = Slope { bits: slope.bits.max(carried.unwrap_or(0.0)), ..slope };
         (slope.bits >= Rate::MIN.bits_per_second() as f64).then_some(slope)
+    }
+
+    /// Whether the link has carried all that was sent in this round.
+    fn carried_all(&self, now: Instant, sent_bytes: u64) -> bool {
+        let sent_in_round_bytes = sent_bytes.saturating_sub(self.round.sent_bytes);
+        self.round_trips.carried_all(now, self.round.began, sent_in_round_bytes)
     }
 }
 
@@ -763,5 +724,45 @@ mod tests {
         let mut world = World::new(1e12, 200_000);
         world.run(3_000);
         assert_eq!(world.estimator.rate(), None);
+    }
+
+    /// A probe at 8 Mbit/s times its gain, beside a queue of others of 50 ms. The link carries this part of that. Returns the
+    /// estimate after it, over the one before, and whether the phase is still that of a probe.
+    fn probe(carries: f64) -> (f64, bool) {
+        let mut estimator = Estimator::new(0.97);
+        let bytes_per_ms = |ms: u64| (ms as f64 * 1_000.0 * if ms > 2_200 { beside::GAIN } else { 1.0 }) as u64;
+        let mut came = VecDeque::new();
+        for ms in (0..2_600).step_by(5) {
+            let grown_ms = if ms > 2_200 { ((ms - 2_200) as f64 * (1.0 / carries - 1.0)) as u64 } else { 0 };
+            came.push_back((ms + 51 + grown_ms, 51 + grown_ms));
+        }
+        for ms in 0..2_600 {
+            let load = Load {
+                sent_bytes: bytes_per_ms(ms),
+                room_at: Instant::from_ns(ms * MS),
+                waits: true,
+                chunk_bytes: 4_344,
+            };
+            estimator.round_trips.handle_load(Instant::from_ns(ms * MS), load);
+            while let Some((_, rtt_ms)) = came.pop_front_if(|(came_ms, _)| *came_ms <= ms) {
+                let it = RoundTrip { path: 7, ns: rtt_ms * MS, kind: RttKind::Handshake, age_ns: 0 };
+                estimator.round_trips.handle_round_trip(Instant::from_ns(ms * MS), it, 0);
+            }
+            if ms == 2_250 {
+                estimator.phase = Phase::Probe { gain: beside::GAIN };
+                estimator.begin_round(Instant::from_ns(ms * MS), load.sent_bytes);
+            }
+        }
+        let before = estimator.estimate;
+        estimator.end_probe_by_bytes(Instant::from_ns(2_600 * MS), bytes_per_ms(2_600), beside::GAIN);
+        (estimator.estimate / before, matches!(estimator.phase, Phase::Probe { .. }))
+    }
+
+    #[test]
+    fn what_the_link_carries_of_a_probe_tells_whether_the_rate_was_too_low() {
+        let (raised, goes_on) = probe(0.97);
+        assert!(raised > 1.15 && raised <= beside::GAIN && goes_on, "{raised:.3}");
+        let (raised, goes_on) = probe(1.0 / beside::GAIN);
+        assert!(raised == 1.0 && !goes_on, "{raised:.3}");
     }
 }

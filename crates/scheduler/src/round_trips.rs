@@ -6,10 +6,12 @@
 //! uplink show what is left then: jitter, and what the shortest one had by luck. That is subtracted as well.
 
 mod burst;
+mod elsewhere;
 mod full;
 mod leads;
 mod means;
 mod noise;
+mod others;
 mod paths;
 mod sample;
 mod silence;
@@ -21,8 +23,9 @@ mod voices;
 use alloc::{collections::VecDeque, vec::Vec};
 use core::cell::Cell;
 
+pub(crate) use self::elsewhere::Whose;
 pub use self::means::{are_prompt, round_trip_of_means};
-use self::{noise::Noise, paths::Paths, sample::Sample, voices::Voices};
+use self::{elsewhere::Elsewhere, noise::Noise, paths::Paths, sample::Sample, voices::Voices};
 use crate::{
     time::{Instant, MS},
     units::Rate,
@@ -89,8 +92,7 @@ pub(crate) struct RoundTrips {
     /// The level of an idle uplink, and when it was worked out: a turn of the pacer asks several times. `None` since the last
     /// round trip.
     level: Cell<Option<(Instant, u64)>>,
-    /// When a queue was last found that is none of the link, and its length.
-    elsewhere: Option<(Instant, u64)>,
+    elsewhere: Option<Elsewhere>,
 }
 
 /// The pacer's state at some time.
@@ -150,8 +152,6 @@ const PRESENT_GAPS: u64 = 4;
 /// Where clients are far, the time and the number are larger: so many round trips, and so many samples.
 const FAR_ROUND_TRIPS: u64 = 6;
 const PRESENT_MOST_FAR: usize = 64;
-/// A queue that was found to be none of the link is remembered for so long.
-const ELSEWHERE_KEEP_NS: u64 = 10_000 * MS;
 /// The usual excess is the median of so many round trips at least.
 const USUAL_LEAST: usize = 3;
 /// So short a round trip meets no queue that matters, whatever its path is.
@@ -305,11 +305,6 @@ impl RoundTrips {
         let it = self.samples.iter().rev().take_while(|it| it.at >= since).find(|it| it.sent_at >= since)?;
         let own_ns = if without_own { it.own_ns } else { 0 };
         Some(it.above_ns?.saturating_sub(own_ns + self.level_ns(now)))
-    }
-
-    /// How long a queue that is none of the link may have become since one was found: half of that one.
-    pub fn elsewhere_ns(&self, now: Instant) -> u64 {
-        self.elsewhere.filter(|(at, _)| now.ns_since(*at) <= ELSEWHERE_KEEP_NS).map_or(0, |(_, ns)| ns / 2)
     }
 
     /// Whether a round trip was measured since then, on a path that is known, or a short one on any.
@@ -469,20 +464,6 @@ impl RoundTrips {
         let sent_bits = sent_bytes as f64 * 8.0 / (now.ns_since(since) as f64 / 1e9);
         let slope = self.slope_between(since, now);
         slope.is_some_and(|slope| (slope.bits / sent_bits - 1.0).abs() < CARRIED_ALL)
-    }
-
-    /// The round trips of packets that were sent since then are taken as those without a queue.
-    pub fn learn_paths(&mut self, now: Instant, since: Instant) {
-        let excess = |it: &Sample| Some((it.at, it.above_ns.filter(|_| it.sent_at >= since)?));
-        let seen: Vec<(Instant, u64)> = self.samples.iter().filter_map(excess).collect();
-        let shortest_ns = seen.iter().map(|&(_, above_ns)| above_ns).min().unwrap_or(0);
-        self.paths.handle_longer(shortest_ns);
-        self.elsewhere = Some((now, shortest_ns));
-        self.level.take();
-        let latest = seen.into_iter().rev().take(IDLE_MOST).rev();
-        self.idle = latest.map(|(at, above_ns)| (at, (above_ns - shortest_ns) as i64)).collect();
-        self.samples.clear();
-        self.voices.clear();
     }
 
     /// See [`RoundTrips::level_ns`].

@@ -7,7 +7,9 @@ use scheduler::{
 };
 use serpent_simulator::{
     Model, Packets, Ticket,
-    packets::{BottleneckAt, ClientLine, ClientPath, Discipline, OtherDownloads, PacketSettings, Shaping},
+    packets::{
+        BottleneckAt, ClientLine, ClientPath, Discipline, OtherDownloads, OtherUploads, PacketSettings, Shaping,
+    },
 };
 use workload::{
     pattern::Pattern,
@@ -49,12 +51,23 @@ struct Line<'a> {
     burst_bytes: u64,
     requests_per_connection: u32,
     downloads: Option<OtherDownloads>,
+    uploads: Option<OtherUploads>,
+    queue_packets: u32,
 }
 
 impl<'a> Line<'a> {
     /// One that is overloaded a little.
     fn new(link: &'a Link, path: ClientPath) -> Self {
-        Self { link, paths: vec![path], load: 1.05, burst_bytes: 1_600, requests_per_connection: 1, downloads: None }
+        Self {
+            link,
+            paths: vec![path],
+            load: 1.05,
+            burst_bytes: 1_600,
+            requests_per_connection: 1,
+            downloads: None,
+            uploads: None,
+            queue_packets: 1_000,
+        }
     }
 }
 
@@ -65,7 +78,7 @@ fn serve(link: &Link, path: ClientPath, known: Option<Rate>, seed: u64) -> Vec<S
 
 /// The same of any line.
 fn serve_line(line: &Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
-    let &Line { link, ref paths, load, burst_bytes, requests_per_connection, downloads } = line;
+    let &Line { link, ref paths, load, burst_bytes, requests_per_connection, downloads, uploads, queue_packets } = line;
     let finder = match known {
         Some(known) => Finder::with_rate(
             scheduler::Instant::ORIGIN,
@@ -83,6 +96,8 @@ fn serve_line(line: &Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
         shaping: Shaping::Bucket { burst_bytes },
         requests_per_connection,
         downloads,
+        uploads,
+        queue_packets,
         seed,
         ..defaults
     });
@@ -368,6 +383,30 @@ fn downloads_of_others_do_not_lower_the_rate() {
             (9_201..9_209).map(|seed| used(&serve_line(&line, None, seed), &link, CHANGES_S, ENDS_S)).collect();
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         assert!(mean > least, "{mbit} Mbit/s, {downloads:?}: {mean:.3} of the link used, {all:.2?}");
+    }
+}
+
+/// They keep the queue of the link full, whatever is sent: less would only leave them more.
+#[test]
+fn uploads_of_others_do_not_lower_the_rate() {
+    let all = OtherUploads {
+        from_ns: CHANGES_S * S,
+        until_ns: ENDS_S * S,
+        lasts_ns: ENDS_S * S,
+        every_ns: ENDS_S * S,
+        connections: 1,
+        rtt_ns: 20 * MS,
+    };
+    let short = OtherUploads { lasts_ns: 400 * MS, every_ns: 1_500 * MS, ..all };
+    for (mbit, queue_packets, uploads, least) in
+        [(10.0, 100, all, 0.85), (10.0, 100, short, 0.85), (50.0, 300, all, 0.85), (2.0, 50, all, 0.7)]
+    {
+        let link = Link::constant(rate(mbit));
+        let line = Line { uploads: Some(uploads), queue_packets, load: 0.6, ..Line::new(&link, far(20)) };
+        let all: Vec<f64> =
+            (9_301..9_309).map(|seed| paced(&serve_line(&line, None, seed), CHANGES_S, ENDS_S)).collect();
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        assert!((least..1.05).contains(&mean), "{mbit} Mbit/s, {uploads:?}: paced at {mean:.3} of the link, {all:.2?}");
     }
 }
 

@@ -42,7 +42,7 @@ pub struct Finder {
     most: Option<f64>,
     estimator: Estimator,
     /// Set while the rate is known.
-    hold: Option<Hold>,
+    hold: Option<Box<Hold>>,
     rate: Option<Rate>,
     burst: Burst,
     /// Whether the link had its rate already before the queue in which the estimator measures it.
@@ -51,7 +51,7 @@ pub struct Finder {
 
 #[derive(Clone, Debug)]
 struct Hold {
-    correction: Box<Correction>,
+    correction: Correction,
     watch: Watch,
     /// The part of the known rate that is used on links that are not slow.
     most: f64,
@@ -62,6 +62,7 @@ struct Hold {
     strange: u32,
     /// Soundings in a row in which no queue showed.
     clear: u32,
+    began: Instant,
 }
 
 /// How it is found out that the link has another rate.
@@ -81,6 +82,8 @@ const ROUGHLY_KNOWN: f64 = 0.97;
 const FIRST_ERROR: f64 = 0.05;
 const LEAST_ERROR: f64 = 0.003;
 const DRIFT: f64 = 0.002;
+/// A rate is known well if it was measured once, or held for so long.
+const HELD_NS: u64 = 15_000 * MS;
 /// With a larger error the rate is measured more often. A trial measures it better than a sounding.
 const ROUGH: f64 = 0.01;
 const ROUGH_SLOW: f64 = 0.004;
@@ -110,7 +113,7 @@ impl Finder {
     pub fn with_rate(now: Instant, most: Option<f64>, known: Rate) -> Self {
         let mut finder = Self::new(most);
         finder.estimator.resume(now, known.bits_per_second() as f64);
-        finder.estimator.handle_known();
+        finder.estimator.handle_known(now, known.bits_per_second() as f64);
         finder.rate = finder.estimator.rate();
         finder.is_steady = false;
         finder
@@ -157,6 +160,7 @@ impl Finder {
     /// Decides whether the rate changes; returns true if [`Finder::rate`] has changed. Call after each grant, or as
     /// often as possible while there is traffic.
     pub fn handle_turn(&mut self, now: Instant, load: Load) -> bool {
+        self.estimator.handle_backlog(now, load.waits);
         let next = match &mut self.hold {
             None => {
                 self.estimator.handle_turn(now, load);
@@ -167,11 +171,22 @@ impl Finder {
                     } else {
                         self.burst.handle_change(now);
                     }
-                    self.hold = Some(Hold::new(now, known, self.most, seen));
+                    self.hold = Some(Box::new(Hold::new(now, known, self.most, seen)));
                 }
                 Next::Seeks
             }
-            Some(hold) => hold.handle_turn(now, load, &mut self.burst),
+            Some(hold) => {
+                let seen = hold.correction.seen();
+                let (is_elsewhere, is_surely) = (seen.is_elsewhere(now), seen.is_surely_elsewhere(now));
+                if hold.is_known(now) && !is_elsewhere {
+                    self.estimator.handle_known(now, hold.known);
+                }
+                let is_too_low = self.estimator.is_too_low(now, hold.known, is_elsewhere, is_surely);
+                match hold.handle_turn(now, load, &mut self.burst) {
+                    Next::Goes(_) if is_too_low => Next::TooLow,
+                    next => next,
+                }
+            }
         };
         let rate = match (next, &self.hold) {
             (Next::Goes(bits), _) => Some(Rate::clamped(bits)),
@@ -179,15 +194,13 @@ impl Finder {
             (Next::Seeks, Some(hold)) => Some(hold.correction.rate()),
             (next, Some(hold)) => {
                 let (known, sent_bytes) = (hold.known, load.sent_bytes);
-                if hold.variance < FIRST_ERROR * FIRST_ERROR {
-                    self.estimator.handle_known();
-                }
                 self.is_steady = !matches!(next, Next::TooFast(_) | Next::AtLeast(_));
                 let seen = self.hold.take().map(|hold| hold.correction.into_seen()).unwrap_or_default();
                 match next {
                     Next::TooFast(since) => {
                         self.estimator.resume_with_queue(now, sent_bytes, known, since, seen);
                     }
+                    Next::TooLow => self.estimator.resume_beside_queue(now, sent_bytes, known, seen),
                     Next::AtLeast(bits) => self.estimator.resume_after_silence(now, sent_bytes, bits, seen),
                     _ => self.estimator.resume_with_probe(now, sent_bytes, known, seen),
                 }
@@ -210,6 +223,8 @@ enum Next {
     TooFast(Instant),
     /// The link is faster than was known.
     TooSlow,
+    /// The rate is probably too low. A queue of others may stand, so what the link carries has to tell.
+    TooLow,
     /// The link has become far slower. It has this rate at least, in bits per second, and more is not known.
     AtLeast(f64),
 }
@@ -218,7 +233,7 @@ impl Hold {
     fn new(now: Instant, known: f64, most: Option<f64>, seen: RoundTrips) -> Self {
         let is_slow = most.is_none() && is_slow(known, &seen);
         let most = most.unwrap_or(UTILISATION);
-        let mut correction = Box::new(Correction::new(Rate::clamped(known), (!is_slow).then_some(most)));
+        let mut correction = Correction::new(Rate::clamped(known), (!is_slow).then_some(most));
         correction.inherit(now, seen);
         Self {
             correction,
@@ -228,7 +243,13 @@ impl Hold {
             variance: FIRST_ERROR * FIRST_ERROR,
             strange: 0,
             clear: 0,
+            began: now,
         }
+    }
+
+    /// Whether the rate is known well.
+    fn is_known(&self, now: Instant) -> bool {
+        self.variance < FIRST_ERROR * FIRST_ERROR || now.ns_since(self.began) > HELD_NS
     }
 
     fn handle_turn(&mut self, now: Instant, load: Load, burst: &mut Burst) -> Next {

@@ -15,6 +15,8 @@ use crate::{
 const FULL_LEAST_NS: u64 = 3 * MS;
 /// One that is so many times as long is no jitter, whatever its slope is.
 const VERY_LONG: u64 = 2;
+/// A queue of this length is none that a search makes, which ends sooner.
+const TCP_QUEUE_NS: i64 = 100 * MS as i64;
 /// A slope with a larger error, as a part of it, is not believed.
 const ERROR_MOST: f64 = 0.15;
 
@@ -53,8 +55,25 @@ impl RoundTrips {
         slope.error >= ERROR_MOST * slope.bits || is_same(slope, sent_bits, range)
     }
 
+    /// The rate of the link since then, if it was busy all the time, or else while packets waited for the longest. Packets of
+    /// the first kind count that met at least this queue.
+    pub fn slope_if_full(&self, now: Instant, since: Instant, queue_least_ns: u64) -> Option<Slope> {
+        let paused = self.busy_ns(now) < now.ns_since(since);
+        match if paused { self.longest_queue(now, since) } else { None } {
+            Some((from, until)) => self.slope_between(from, until),
+            None => self.slope(since, queue_least_ns).filter(|slope| self.was_full(now, since, *slope)),
+        }
+    }
+
+    /// The rate that the link has carried lately, in bits per second, if round trips meet a long queue. TCP sends no more than
+    /// the link carries then, so no slope shows.
+    pub fn carried_by_tcp(&self, now: Instant) -> Option<f64> {
+        let queue_ns = self.queue_ns(now, Instant::ORIGIN, true)?;
+        self.carried_bits(now).filter(|_| queue_ns > TCP_QUEUE_NS)
+    }
+
     /// The rate at which was sent since then, in bits per second.
-    fn sent_bits(&self, now: Instant, since: Instant) -> f64 {
+    pub(super) fn sent_bits(&self, now: Instant, since: Instant) -> f64 {
         let before = self.points.iter().rev().find(|it| it.at <= since);
         let (Some(before), Some(last)) = (before, self.points.back()) else { return 0.0 };
         8e9 * (last.sent_bytes - before.sent_bytes) as f64 / now.ns_since(since) as f64

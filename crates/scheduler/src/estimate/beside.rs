@@ -1,0 +1,96 @@
+//! The rate beside a queue of others, which does not tell whether the rate is too low or too high.
+//!
+//! The rate that was known well before is kept: a link seldom changes, and others' traffic comes and goes. If none was
+//! known, or a far lower one seems to hold now, and work waits for long, more is sent for a moment. What the link carries of
+//! that tells, whatever stands before it.
+
+use crate::time::{Instant, MS};
+
+/// What is known apart from queues.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Beside {
+    /// The rate that was known well, in bits per second, and when.
+    well: Option<(Instant, f64)>,
+    /// Since when work has waited without a break.
+    waits_since: Option<Instant>,
+}
+
+/// The gain of a probe beside a queue of others, and how long it lasts at least: what comes back has to show a rate.
+pub(super) const GAIN: f64 = 1.25;
+pub(super) const LASTS_NS: u64 = 150 * MS;
+/// So long is waited with it while work waits.
+const STARVES_NS: u64 = 2_000 * MS;
+/// A rate that was known well is believed for so long when a far lower one seems to be known: one below this part.
+const WELL_NS: u64 = 60_000 * MS;
+const FAR: f64 = 0.85;
+
+impl Beside {
+    /// The rate of the link is known well, in bits per second.
+    pub fn handle_known(&mut self, now: Instant, bits: f64) {
+        if !self.knew_more(now, bits) {
+            self.well = Some((now, bits));
+        }
+    }
+
+    /// Takes whether work waits.
+    pub fn handle_backlog(&mut self, now: Instant, waits: bool) {
+        self.waits_since = if waits { self.waits_since.or(Some(now)) } else { None };
+    }
+
+    /// The rate that was known well lately, in bits per second.
+    pub fn well(&self, now: Instant) -> Option<f64> {
+        self.well.filter(|(at, _)| now.ns_since(*at) <= WELL_NS).map(|(_, bits)| bits)
+    }
+
+    /// Whether a far higher rate than this was known well lately.
+    pub fn knew_more(&self, now: Instant, bits: f64) -> bool {
+        self.well(now).is_some_and(|well| bits <= well * FAR)
+    }
+
+    /// Whether work has waited for long at this rate, in bits per second, and it was not known well.
+    pub fn starves(&self, now: Instant, bits: f64) -> bool {
+        let is_well = self.well(now).is_some() && !self.knew_more(now, bits);
+        !is_well && self.waits_long(now)
+    }
+
+    /// Whether work has waited for long.
+    pub fn waits_long(&self, now: Instant) -> bool {
+        self.waits_since.is_some_and(|since| now.ns_since(since) >= STARVES_NS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_ns(ms * MS)
+    }
+
+    #[test]
+    fn a_far_lower_rate_does_not_replace_one_that_was_known_well_a_minute_ago() {
+        let mut beside = Beside::default();
+        beside.handle_known(at(0), 10e6);
+        beside.handle_known(at(1_000), 9.5e6);
+        assert_eq!(beside.well(at(2_000)), Some(9.5e6));
+        beside.handle_known(at(3_000), 4e6);
+        assert_eq!(beside.well(at(4_000)), Some(9.5e6));
+        assert_eq!([9e6, 4e6].map(|bits| beside.knew_more(at(4_000), bits)), [false, true]);
+        assert_eq!(beside.well(at(62_000)), None);
+        beside.handle_known(at(62_000), 4e6);
+        assert_eq!(beside.well(at(63_000)), Some(4e6));
+    }
+
+    #[test]
+    fn who_waits_for_two_seconds_at_a_rate_that_was_not_known_well_starves() {
+        let mut beside = Beside::default();
+        beside.handle_backlog(at(1_000), true);
+        assert_eq!([2_900, 3_000].map(|ms| beside.starves(at(ms), 8e6)), [false, true]);
+        beside.handle_known(at(3_000), 8e6);
+        assert!(!beside.starves(at(3_100), 8e6), "the rate is that one");
+        assert!(beside.starves(at(3_100), 2e6), "it is far lower");
+        beside.handle_backlog(at(3_400), false);
+        beside.handle_backlog(at(3_500), true);
+        assert!(!beside.starves(at(3_600), 2e6), "nothing waited in between");
+    }
+}

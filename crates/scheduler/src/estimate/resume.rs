@@ -1,0 +1,95 @@
+//! How the estimator and the machine that keeps a known rate take turns.
+
+use super::{Estimator, NO_BOTTLENECK_BITS, PROBE_EVERY_MAX_NS, PROBE_EVERY_NS, VERIFIES, beside, phase::Phase};
+use crate::{round_trips::RoundTrips, time::Instant};
+
+impl Estimator {
+    /// The rate of the link is known well, in bits per second.
+    pub(crate) fn handle_known(&mut self, now: Instant, bits: f64) {
+        self.is_new = false;
+        self.beside.handle_known(now, bits);
+    }
+
+    /// Takes whether work waits.
+    pub(crate) fn handle_backlog(&mut self, now: Instant, waits: bool) {
+        self.beside.handle_backlog(now, waits);
+    }
+
+    /// Whether this rate is probably too low, in bits per second: beside a queue of others, which is surely of them or not, or
+    /// where a far higher rate was known well lately.
+    pub(crate) fn is_too_low(&self, now: Instant, bits: f64, is_elsewhere: bool, is_surely: bool) -> bool {
+        let knew_more = self.beside.knew_more(now, bits);
+        let since_probe_ns = now.ns_since(self.last_probe);
+        let waits_long = self.beside.waits_long(now) && since_probe_ns >= PROBE_EVERY_MAX_NS;
+        let starves = self.beside.starves(now, self.estimate) && since_probe_ns >= self.probe_after_ns;
+        knew_more && (is_surely || waits_long) || is_elsewhere && starves
+    }
+
+    /// The estimate, if it was measured and nothing is being measured.
+    pub(crate) fn measured(&self) -> Option<f64> {
+        let is_still = self.phase == Phase::Cruise && self.queue_since.is_none() && self.seen_still;
+        (is_still && self.is_measured && self.estimate < NO_BOTTLENECK_BITS).then_some(self.estimate)
+    }
+
+    /// Since when the queue showed in which the rate was measured last.
+    pub(crate) fn congested_since(&self) -> Instant {
+        self.congested_since
+    }
+
+    /// Gives away the round trips of the link. No more are seen here until they come back.
+    pub(crate) fn lend(&mut self) -> RoundTrips {
+        self.round_trips.set_rough(false);
+        core::mem::take(&mut self.round_trips)
+    }
+
+    /// Goes on from a rate that was once true.
+    pub(crate) fn resume(&mut self, now: Instant, known: f64) {
+        (self.estimate, self.settled) = (known, known);
+        (self.phase, self.is_measured, self.is_least) = (Phase::Cruise, false, false);
+        (self.known, self.verifies) = (None, None);
+        (self.probe_after_ns, self.last_probe) = (PROBE_EVERY_NS, now);
+        self.queue_since = None;
+        self.begin_round(now, 0);
+    }
+
+    /// Goes on from a rate that a queue has shown to be far too high since then.
+    pub(crate) fn resume_with_queue(
+        &mut self,
+        now: Instant,
+        sent_bytes: u64,
+        known: f64,
+        since: Instant,
+        seen: RoundTrips,
+    ) {
+        self.resume(now, known);
+        self.round_trips = seen;
+        (self.queue_since, self.known, self.verifies_left) = (Some(since), Some(known), VERIFIES);
+        if let Some(slope) = self.slope_if_full(now, since) {
+            self.estimate = slope.bits.min(known);
+        }
+        self.drain(now, sent_bytes, self.round_trips.excess_ns(now, since));
+    }
+
+    /// Goes on from a rate that is probably too low.
+    pub(crate) fn resume_with_probe(&mut self, now: Instant, sent_bytes: u64, known: f64, seen: RoundTrips) {
+        self.resume(now, known);
+        self.round_trips = seen;
+        self.probe_from_here(now, sent_bytes);
+    }
+
+    /// Goes on from what was sent in a silence, in bits per second: the link has at least that.
+    pub(crate) fn resume_after_silence(&mut self, now: Instant, sent_bytes: u64, least: f64, seen: RoundTrips) {
+        self.resume_with_probe(now, sent_bytes, least, seen);
+        self.is_least = true;
+    }
+
+    /// Goes on from a rate beside a queue of others, or from a higher one that was known well before.
+    pub(crate) fn resume_beside_queue(&mut self, now: Instant, sent_bytes: u64, bits: f64, seen: RoundTrips) {
+        let probe_after_ns = self.probe_after_ns;
+        let well = self.beside.well(now).filter(|_| seen.is_surely_elsewhere(now));
+        self.resume(now, bits.max(well.unwrap_or(0.0)));
+        (self.round_trips, self.probe_after_ns) = (seen, probe_after_ns);
+        self.phase = Phase::Probe { gain: beside::GAIN };
+        self.begin_round(now, sent_bytes);
+    }
+}

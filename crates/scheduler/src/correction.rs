@@ -76,13 +76,15 @@ pub struct Correction {
     drained_in_vain_ns: Option<u64>,
 }
 
-/// Why the given rate cannot be that of the bottleneck.
+/// Why the rate cannot be that of the bottleneck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doubt {
     /// A queue stands at the bottleneck, though the uplink sends at the least rate of the range.
     TooHigh,
     /// No queue shows, though the uplink sends at the highest rate of the range.
     TooLow,
+    /// The rate is to be found, and no queue shows though much is sent.
+    NotFound,
 }
 
 /// The largest share of a given rate that is used by default. No queue then stands at the bottleneck if the rate is true,

@@ -59,10 +59,11 @@ impl Pace {
         }
     }
 
-    /// Whether a given rate cannot be true, by what was seen last.
+    /// Whether a given rate cannot be true, by what was seen last, or one is not found.
     pub fn doubt(&self) -> Option<Doubt> {
         match self {
-            Self::Found(_) | Self::Leased(_) => None,
+            Self::Leased(_) => None,
+            Self::Found(finder) => finder.doubt(),
             Self::Given(correction) => correction.doubt(),
         }
     }

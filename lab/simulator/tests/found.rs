@@ -2,14 +2,17 @@
 //! and the pacing rate does not stay far above the link's for long.
 
 use scheduler::{
+    correction::Doubt,
     pace::{Finder, Pace},
     uplink::Settings,
 };
 use serpent_simulator::{
-    Model, Packets, Ticket,
+    Clients, Model, Packets, Stream, Ticket,
     packets::{
-        BottleneckAt, ClientLine, ClientPath, Discipline, OtherDownloads, OtherUploads, PacketSettings, Shaping,
+        BottleneckAt, ClientLine, ClientPath, Discipline, OtherDownloads, OtherUploads, PacketSettings, Queueing,
+        Shaping,
     },
+    run,
 };
 use workload::{
     pattern::Pattern,
@@ -408,6 +411,38 @@ fn uploads_of_others_do_not_lower_the_rate() {
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         assert!((least..1.05).contains(&mean), "{mbit} Mbit/s, {uploads:?}: paced at {mean:.3} of the link, {all:.2?}");
     }
+}
+
+/// FQ-CoDel has a queue for each connection, and a new one does not wait.
+#[test]
+fn behind_fair_queueing_it_is_told_that_no_rate_is_found() {
+    let told = |queueing, seconds| {
+        let link = Link::constant(rate(10.0));
+        let rules = Settings { rate: Finder::new(None).rate(), ..Settings::default() };
+        let defaults = PacketSettings::new(link.clone(), Discipline::Gate(rules));
+        let mut model = Packets::new(PacketSettings {
+            pace: Some(Pace::Found(Finder::new(None))),
+            bottleneck: BottleneckAt::Router,
+            paths: vec![far(20)],
+            queueing,
+            seed: 9_401,
+            ..defaults
+        });
+        let (files, pattern) = (FileSet::new(&HeavyTail::WORLD_CUP, 500), Pattern::constant(0.8).unwrap());
+        let recipe = Recipe {
+            files: &files,
+            link: &link,
+            pattern: &pattern,
+            duration_ns: seconds * S,
+            wire: WireModel::PER_CONNECTION,
+            load_match: LoadMatch::Sequence,
+        };
+        run(&mut Stream::new(recipe.draw(9_401).into_iter()), &mut model, &Clients::PATIENT, None, |_| ());
+        model.pace().and_then(Pace::doubt)
+    };
+    assert_eq!(told(Queueing::FairCodel, 55), None, "it searches for less than a minute");
+    assert_eq!(told(Queueing::FairCodel, 70), Some(Doubt::NotFound));
+    assert_eq!(told(Queueing::Fifo, 70), None);
 }
 
 /// Until its burst is used up, a token bucket looks like a link without a limit.

@@ -31,6 +31,11 @@ impl Estimator {
         (is_still && self.is_measured && self.estimate < NO_BOTTLENECK_BITS).then_some(self.estimate)
     }
 
+    /// The rate of the search, in bits per second, while it goes on.
+    pub(crate) fn searches_at(&self) -> Option<f64> {
+        (self.phase == Phase::Search).then_some(self.estimate)
+    }
+
     /// Since when the queue showed in which the rate was measured last.
     pub(crate) fn congested_since(&self) -> Instant {
         self.congested_since

@@ -18,6 +18,7 @@
 mod burst;
 mod sounding;
 mod trials;
+mod unfound;
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -26,9 +27,10 @@ use self::{
     burst::Burst,
     sounding::{Sounded, Sounding},
     trials::{Trials, Tried},
+    unfound::Unfound,
 };
 use crate::{
-    correction::{self, Correction, UTILISATION},
+    correction::{self, Correction, Doubt, UTILISATION},
     estimate::Estimator,
     round_trips::{Load, RoundTrip, RoundTrips, Slope},
     time::{Instant, MS},
@@ -47,6 +49,7 @@ pub struct Finder {
     burst: Burst,
     /// Whether the link had its rate already before the queue in which the estimator measures it.
     is_steady: bool,
+    unfound: Unfound,
 }
 
 #[derive(Clone, Debug)]
@@ -106,7 +109,15 @@ impl Finder {
     pub fn new(most: Option<f64>) -> Self {
         let estimator = Estimator::new(most.unwrap_or(ROUGHLY_KNOWN));
         let rate = estimator.rate();
-        Self { most, estimator, hold: None, rate, burst: Burst::default(), is_steady: true }
+        Self {
+            most,
+            estimator,
+            hold: None,
+            rate,
+            burst: Burst::default(),
+            is_steady: true,
+            unfound: Unfound::default(),
+        }
     }
 
     /// As [`Finder::new`], but with a rate that was once true, and probably is.
@@ -127,6 +138,11 @@ impl Finder {
     /// The rate of the link, once it is known well.
     pub fn known(&self) -> Option<Rate> {
         self.hold.as_ref().map(|hold| Rate::clamped(hold.known))
+    }
+
+    /// Whether the rate was not found, though much is sent.
+    pub fn doubt(&self) -> Option<Doubt> {
+        self.unfound.is_unfound().then_some(Doubt::NotFound)
     }
 
     /// The current phase as one word, for logs.
@@ -207,6 +223,11 @@ impl Finder {
                 self.estimator.rate()
             }
         };
+        if self.hold.is_some() {
+            self.unfound = Unfound::default();
+        } else if let Some(bits) = self.estimator.searches_at() {
+            self.unfound.handle_turn(now, load.sent_bytes, bits);
+        }
         let changed = rate != self.rate;
         self.rate = rate;
         changed

@@ -545,11 +545,13 @@ impl Collector for Sample {
         }
         let mut family = encoder.encode_descriptor(
             "uplink_rate_doubted",
-            "1 where round trips show that the given rate of the uplink is too high or too low",
+            "1 where round trips show that the given rate of the uplink is too high or too low, or show no rate",
             None,
             MetricType::Gauge,
         )?;
-        for (reason, doubt) in [("too-high", Doubt::TooHigh), ("too-low", Doubt::TooLow)] {
+        for (reason, doubt) in
+            [("too-high", Doubt::TooHigh), ("too-low", Doubt::TooLow), ("not-found", Doubt::NotFound)]
+        {
             let gauge = ConstGauge::new(i64::from(self.uplink.rate_doubt == Some(doubt)));
             gauge.encode(family.encode_family(&[("reason", reason)])?)?;
         }

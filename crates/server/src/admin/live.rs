@@ -138,6 +138,7 @@ pub(super) fn show(state: &ServerState, after_s: f64) -> (Value, f64) {
     let doubt = uplink.rate_doubt.map(|doubt| match doubt {
         Doubt::TooHigh => "too high",
         Doubt::TooLow => "too low",
+        Doubt::NotFound => "not found",
     });
     let names: Vec<_> = (0..snapshot.sites.count()).map(|site| snapshot.sites.names_of(site)).collect();
     let newer = |point: &&Point| point.at_s > after_s;

@@ -22,6 +22,9 @@
 //!   the estimate and the probe goes on. With a queue, the slope becomes the estimate.
 //! - **Drain**: below the estimate until the queue is gone, or shows that it is none of the link (`drain.rs`).
 //!
+//! Beside a queue of others, a probe is judged by what the link carries of it. What it sent in vain is worked off then
+//! (`beside.rs`).
+//!
 //! Only busy periods teach anything; in idle periods the estimate stays.
 
 mod beside;
@@ -106,13 +109,13 @@ const TURN_NS: u64 = 5 * MS;
 const PROBE_QUEUE_NS: u64 = 15 * MS;
 /// Where chunks take long, it is longer, so that it shows. But a rate that is far too low must be left soon.
 const PROBE_QUEUE_MOST_NS: u64 = 40 * MS;
+/// It lasts at least so long, and so many chunks: with fewer, the rate may seem not to be used up.
+const PROBE_LEAST_NS: u64 = 60 * MS;
+const PROBE_LEAST_CHUNKS: u64 = 5;
 /// Samples of a queue over this time are enough to measure a rate.
 const SLOPE_LEAST_NS: u64 = 40 * MS;
 /// A shorter queue counts as noise.
 const QUEUE_MIN_NS: u64 = 2 * MS;
-/// It lasts at least so long, and so many chunks: with fewer, the rate may seem not to be used up.
-const PROBE_LEAST_NS: u64 = 60 * MS;
-const PROBE_LEAST_CHUNKS: u64 = 5;
 /// A measurement within this range of the old estimate corrects it; one outside replaces it.
 const SAME: core::ops::Range<f64> = 0.85..1.15;
 /// Weight of a measurement that corrects the estimate.
@@ -121,6 +124,7 @@ const CORRECTION: f64 = 0.4;
 const LONG_QUEUE_NS: u64 = 100 * MS;
 /// Outside of probes, a queue must show for this long to be believed.
 const QUEUE_BELIEVED_NS: u64 = 60 * MS;
+
 impl Estimator {
     /// Makes an estimator without any knowledge. `utilisation` is the fraction of the estimate to use.
     pub fn new(utilisation: f64) -> Self {

@@ -218,7 +218,7 @@ impl Packets {
         }
     }
 
-    /// What is under way still arrives.
+    /// An upload ends. Its packets under way still arrive.
     fn end_upload(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connection(id) {
             connection.sender.handle_no_more();

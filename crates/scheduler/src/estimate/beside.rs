@@ -1,12 +1,12 @@
 //! The rate beside a queue of others, which does not tell whether the rate is too low or too high.
 //!
-//! The rate that was known well before is kept: a link seldom changes, and others' traffic comes and goes. If none was
-//! known, or a far lower one seems to hold now, and work waits for long, more is sent for a moment. What the link carries of
-//! that tells, whatever stands before it.
+//! The rate that was known well before is kept: a link seldom changes, and others' traffic comes and goes. It may be that
+//! none was known, or that a far lower one seems to hold now. If work waits for long then, more is sent for a moment.
+//! The part of it that the link carries shows whether the rate is too low.
 
 use crate::time::{Instant, MS};
 
-/// What is known apart from queues.
+/// The rate that was known well, and how long work has waited.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Beside {
     /// The rate that was known well, in bits per second, and when.

@@ -15,14 +15,14 @@ impl Estimator {
         self.beside.handle_backlog(now, waits);
     }
 
-    /// Whether this rate is probably too low, in bits per second: beside a queue of others, which is surely of them or not, or
-    /// where a far higher rate was known well lately.
-    pub(crate) fn is_too_low(&self, now: Instant, bits: f64, is_elsewhere: bool, is_surely: bool) -> bool {
+    /// Whether this rate is probably too low, in bits per second: work waits for long beside a queue of others, or a far higher
+    /// rate was known well lately.
+    pub(crate) fn is_too_low(&self, now: Instant, bits: f64, seen: &RoundTrips) -> bool {
         let knew_more = self.beside.knew_more(now, bits);
         let since_probe_ns = now.ns_since(self.last_probe);
         let waits_long = self.beside.waits_long(now) && since_probe_ns >= PROBE_EVERY_MAX_NS;
         let starves = self.beside.starves(now, self.estimate) && since_probe_ns >= self.probe_after_ns;
-        knew_more && (is_surely || waits_long) || is_elsewhere && starves
+        knew_more && (waits_long || seen.is_surely_elsewhere(now)) || starves && seen.is_elsewhere(now)
     }
 
     /// The estimate, if it was measured and nothing is being measured.
@@ -88,8 +88,9 @@ impl Estimator {
         self.is_least = true;
     }
 
-    /// Goes on from a rate beside a queue of others, or from a higher one that was known well before.
-    pub(crate) fn resume_beside_queue(&mut self, now: Instant, sent_bytes: u64, bits: f64, seen: RoundTrips) {
+    /// Tries more than a rate that is probably too low. Where a queue is surely of others, a higher rate that was known well
+    /// holds again.
+    pub(crate) fn resume_with_try(&mut self, now: Instant, sent_bytes: u64, bits: f64, seen: RoundTrips) {
         let probe_after_ns = self.probe_after_ns;
         let well = self.beside.well(now).filter(|_| seen.is_surely_elsewhere(now));
         self.resume(now, bits.max(well.unwrap_or(0.0)));

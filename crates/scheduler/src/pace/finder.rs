@@ -193,13 +193,12 @@ impl Finder {
             }
             Some(hold) => {
                 let seen = hold.correction.seen();
-                let (is_elsewhere, is_surely) = (seen.is_elsewhere(now), seen.is_surely_elsewhere(now));
-                if hold.is_known(now) && !is_elsewhere {
+                if hold.is_known(now) && !seen.is_elsewhere(now) {
                     self.estimator.handle_known(now, hold.known);
                 }
-                let is_too_low = self.estimator.is_too_low(now, hold.known, is_elsewhere, is_surely);
+                let is_too_low = self.estimator.is_too_low(now, hold.known, seen);
                 match hold.handle_turn(now, load, &mut self.burst) {
-                    Next::Goes(_) if is_too_low => Next::TooLow,
+                    Next::Goes(_) if is_too_low => Next::Starves,
                     next => next,
                 }
             }
@@ -216,7 +215,7 @@ impl Finder {
                     Next::TooFast(since) => {
                         self.estimator.resume_with_queue(now, sent_bytes, known, since, seen);
                     }
-                    Next::TooLow => self.estimator.resume_beside_queue(now, sent_bytes, known, seen),
+                    Next::Starves => self.estimator.resume_with_try(now, sent_bytes, known, seen),
                     Next::AtLeast(bits) => self.estimator.resume_after_silence(now, sent_bytes, bits, seen),
                     _ => self.estimator.resume_with_probe(now, sent_bytes, known, seen),
                 }
@@ -245,7 +244,7 @@ enum Next {
     /// The link is faster than was known.
     TooSlow,
     /// The rate is probably too low. A queue of others may stand, so what the link carries has to tell.
-    TooLow,
+    Starves,
     /// The link has become far slower. It has this rate at least, in bits per second, and more is not known.
     AtLeast(f64),
 }

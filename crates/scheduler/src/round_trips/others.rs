@@ -1,8 +1,8 @@
 //! Queues that are none of the uplink's making.
 //!
 //! One is on the way to the server, where acknowledgements wait behind downloads of others. Another is before the link
-//! itself, where uploads of other hosts keep it full. Both stand whatever is sent here. Once such a queue was found, those of
-//! the next seconds are probably the same one. As long as the link carries what is sent, they are.
+//! itself, where uploads of other hosts keep it full. Both stand whatever is sent here. A queue that shows soon after such
+//! a one is probably the same. It is, as long as the link carries all that is sent.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use crate::time::{Instant, MS};
 /// A queue that shows is looked at for so long. It is of others if the link carries this part of what is sent.
 const LOOKS_NS: u64 = 300 * MS;
 const CARRIES: f64 = 0.85;
-/// What the link carries is measured over so long, and over the time of so many chunks.
+/// The carried rate is measured over this time, or over the time of so many chunks if that is longer.
 const CARRIED_OVER_NS: u64 = 100 * MS;
 const CARRIED_CHUNKS: u64 = 12;
 

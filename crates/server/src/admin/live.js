@@ -115,10 +115,11 @@ function showUplink(value, points) {
     tile("Responses", average("responses_per_second").toFixed(1) + " /s", `${average("incomplete_per_second").toFixed(1)} /s cut off`),
     tile("Errors (5xx)", average("errors_per_second").toFixed(1) + " /s", "in the last 10 s"),
   );
-  byId("doubt").hidden = !value.uplink.doubt;
-  byId("doubt").textContent = value.uplink.doubt === "not found"
+  const doubt = value.uplink.doubt;
+  byId("doubt").hidden = !doubt;
+  byId("doubt").textContent = doubt === "not found"
     ? "The rate of the uplink is not found, though much is sent: no queue of it shows."
-    : `The given rate of the uplink is ${value.uplink.doubt}: round trips show that the queue is not here.`;
+    : doubt ? `The given rate of the uplink is ${doubt}: round trips show that the queue is not here.` : "";
   linear(byId("sent"), points, [
     { values: points.map((it) => (it.rate_bits_per_second === null ? null : it.rate_bits_per_second / 1e6)), className: "limit" },
     { values: points.map((it) => it.uplink_bits_per_second / 1e6), className: "s0" },

@@ -31,7 +31,7 @@ impl Sender {
         self.unsent_bytes += bytes;
     }
 
-    /// What was not sent yet is not sent any more.
+    /// The server writes no more, and drops the unsent bytes.
     pub fn handle_no_more(&mut self) {
         self.unsent_bytes = 0;
     }

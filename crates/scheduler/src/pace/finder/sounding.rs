@@ -185,8 +185,9 @@ impl Sounding {
     ) -> Sounded {
         let seen = correction.seen();
         match self.state {
-            State::Due(at) if now < at || !load.waits || correction.sees_long_queue() => Sounded::Nothing,
-            State::Due(_) if seen.is_elsewhere(now) => Sounded::Nothing,
+            State::Due(at) if now < at || !load.waits || correction.sees_long_queue() || seen.is_elsewhere(now) => {
+                Sounded::Nothing
+            }
             State::Due(_) if !is_rough && seen.busy_ns(now) < BUSY_NS => Sounded::Nothing,
             State::Due(_) => {
                 let measures = is_rough || now >= self.measures_from;

@@ -1,11 +1,11 @@
 //! Tells that the rate is not found, though much is sent.
 //!
 //! A router with FQ-CoDel has a queue for each connection, so hardly any round trip meets a long one. Or the lines of the
-//! clients are the bottleneck. In both cases TCP keeps back what a higher rate would let go, and the search goes on for ever.
+//! clients are the bottleneck. In both cases TCP sends no more at a higher rate, and the search goes on for ever.
 
 use crate::time::{Instant, MS};
 
-/// What was sent in a search.
+/// The bytes of each minute of a search.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unfound {
     /// When this minute began, and how many bytes had been sent then.

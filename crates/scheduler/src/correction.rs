@@ -68,8 +68,8 @@ pub struct Correction {
     doubt: Option<Doubt>,
     /// Packets sent earlier say nothing of the queue that is to be steered.
     counts_from: Instant,
-    /// Since when a queue has stood that shows a link far slower than the range allows.
-    far_too_high: Option<Instant>,
+    /// Since when a queue has stood that shows a link far slower than the range allows, and its rate in bits per second.
+    far_too_high: Option<(Instant, f64)>,
     /// The least rate of the link, in bits per second, after a queue that no packet came back from.
     after_silence: Option<f64>,
     /// The length of a queue that a drain has not worked off, and that has not shown the rate of the link.
@@ -279,10 +279,11 @@ impl Correction {
         self.phase != Phase::Follow || self.queue_since.is_some()
     }
 
-    /// Since when a queue has stood that shows a link far slower than the range allows, if one has.
-    pub(crate) fn is_far_too_high(&self) -> Option<Instant> {
-        let at_end = (self.doubt == Some(Doubt::TooHigh)).then_some(self.last_turn);
-        self.far_too_high.or(at_end)
+    /// Since when a queue has stood that shows a link far slower than the range allows, if one has; and the rate of that link,
+    /// if it is known, in bits per second.
+    pub(crate) fn is_far_too_high(&self) -> Option<(Instant, Option<f64>)> {
+        let at_end = (self.doubt == Some(Doubt::TooHigh)).then_some((self.last_turn, None));
+        self.far_too_high.map(|(since, shown)| (since, Some(shown))).or(at_end)
     }
 
     /// The least rate of the link, in bits per second, after a queue that no packet came back from.
@@ -365,7 +366,7 @@ impl Correction {
             && self.used_up(now, load.sent_bytes)
         {
             self.estimate = self.limit(slope);
-            self.far_too_high = Some(since);
+            self.far_too_high = Some((since, slope));
         }
         self.drain(now, load.sent_bytes, queue_ns, since);
     }
@@ -515,7 +516,7 @@ impl Correction {
             return;
         }
         let shown = shown.or(drain.shown);
-        let carried_more = shown.is_some_and(|shown| drain.has_carried_more(now, seen, shown));
+        let carried_more = shown.is_some_and(|shown| drain.has_carried_more(now, seen, shown, self.settled));
         let refuted = shown.and_then(|shown| drain.refuted_by(now, seen, left, sent_in_round_bytes, shown));
         let mut is_learned = true;
         if carried_more || drain.is_elsewhere(left) {
@@ -523,7 +524,7 @@ impl Correction {
             self.round_trips.learn_paths(now, drain.began, drain.queue_ns, is_sure);
         } else if let Some(shown) = shown.filter(|_| refuted.is_none()) {
             if shown < self.settled * SAME.start {
-                self.far_too_high = Some(drain.since);
+                self.far_too_high = Some((drain.since, shown));
             }
             let same = SAME.contains(&(shown / self.settled));
             let estimate = if same { self.settled + CORRECTION * (shown - self.settled) } else { shown };

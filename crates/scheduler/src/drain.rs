@@ -5,7 +5,9 @@
 //! downloads of others. One is before the link, where uploads of other hosts take what is left of it, and keep it
 //! full. The round trips of a path that has become longer look like a queue, too.
 //!
-//! So a queue that stands while half of the rate is sent is drained again at a small part of the rate. If the link
+//! A queue that grows while less is sent shows a link that has become slower. Half of what it carries is sent then.
+//!
+//! A queue that stands while half of the rate is sent is drained again at a small part of the rate. If the link
 //! carries half of the rate, its queue shrinks quickly then. A queue that still stands is none of the link. A queue
 //! that is gone sooner than the queue of any link can be is none of it, either: a download has ended.
 
@@ -77,12 +79,19 @@ const TELLS_AFTER: f64 = 0.4;
 /// quarters of what it was.
 const STANDS: Range<f64> = -0.2..1.0;
 const STANDS_QUARTERS: u64 = 5;
+/// A queue that becomes so many times as long is drained at a lower rate at once.
+const GROWS_MOST: u64 = 3;
+/// Half of the rate that a queue shows is sent if it is below this part of the one that was known, but half of no less than
+/// that part. The queue of an upload of others, which comes and goes, seems to show a little more.
+const PART_MOST: f64 = 0.6;
+const PART_LEAST: f64 = 0.4;
 /// A longer queue is the link's: what TCP holds already goes on into it, so it does not shrink at once.
 const ELSEWHERE_MOST_NS: u64 = 500 * MS;
 /// A queue of the link is not gone sooner than after so many quarters of its length.
 const GONE_QUARTERS: u64 = 3;
 /// A rate below this part of the one that explains how fast the queue shrank is none of the link.
 const TOO_SLOW: f64 = 0.75;
+const GOOD_PART: f64 = 0.5;
 
 impl Drain {
     /// Begins to work off a queue of this length, which has shown since then.
@@ -112,6 +121,10 @@ impl Drain {
         }
         let grown_ns = met_ns.filter(|met_ns| *met_ns > self.queue_ns / 4 * STANDS_QUARTERS);
         let trend = seen.trend_since(self.began);
+        let most_ns = GROWS_MOST * self.queue_ns.max(AGAIN_NS);
+        if let Some(ns) = met_ns.filter(|met_ns| self.gain > GAIN_LEAST && *met_ns > most_ns) {
+            return Some(Left::Much { ns, trend });
+        }
         let is_told = told_ns.is_some() && (self.cause != Cause::Stood || trend.is_some());
         let waits = !is_told && self.queue_ns > AGAIN_NS && self.cause != Cause::Silence && grown_ns.is_none();
         if now < if waits { self.until.add_ns(TELLS_NS) } else { self.until } {
@@ -133,13 +146,14 @@ impl Drain {
         carried_all: bool,
     ) -> Option<Self> {
         let Left::Much { ns, trend } = left else { return None };
-        if self.gain < GAIN_LEAST || ns <= AGAIN_NS && !carried_all {
+        if self.gain <= DEEP_SLOW || ns <= AGAIN_NS && !carried_all {
             return None;
         }
         let stands = trend.map_or(ns <= self.queue_ns / 4 * STANDS_QUARTERS, |trend| STANDS.contains(&trend));
-        let (gain, cause) = if self.gain > GAIN_LEAST {
-            (GAIN_LEAST, Cause::Shows)
-        } else if stands && ns <= ELSEWHERE_MOST_NS {
+        if self.gain > GAIN_LEAST {
+            return Some(self.half(now, seen, ns, shown, estimate));
+        }
+        let (gain, cause) = if stands && ns <= ELSEWHERE_MOST_NS {
             (deep(seen, estimate), Cause::Stood)
         } else if shown.is_none_or(|shown| shown >= self.gain * estimate) {
             (deep(seen, estimate), Cause::Shows)
@@ -147,6 +161,17 @@ impl Drain {
             return None;
         };
         Some(Self { shown: shown.or(self.shown), ..Self::new(now, seen, ns, self.since, gain, cause) })
+    }
+
+    /// The drain at half of the rate, or at half of the one that the queue shows. It lasts as long in both cases.
+    fn half(&self, now: Instant, seen: &RoundTrips, queue_ns: u64, shown: Option<f64>, estimate: f64) -> Self {
+        // Of what is sent to a full link, this part makes its queue longer.
+        let grew_ns = queue_ns.saturating_sub(self.queue_ns) as f64;
+        let grown = self.gain * (1.0 - grew_ns / now.ns_since(self.began).max(1) as f64);
+        let part = shown.map_or(grown, |shown| grown.max(shown / estimate));
+        let part = if part < PART_MOST { part.max(PART_LEAST) } else { 1.0 };
+        let half = Self::new(now, seen, queue_ns, self.since, GAIN_LEAST, Cause::Shows);
+        Self { gain: GAIN_LEAST * part, shown: shown.or(self.shown), ..half }
     }
 
     /// Whether the queue is none of the link: it did not shrink at a small part of a rate at which it did not grow.
@@ -160,10 +185,10 @@ impl Drain {
         matches!(left, Left::Much { ns, .. } if ns <= self.queue_ns / 4 * STANDS_QUARTERS) && self.is_elsewhere(left)
     }
 
-    /// Whether the link has carried far more than this rate, in bits per second, since the queue showed. Then it is none of the
-    /// link, too: what passed was only what was sent.
-    pub fn has_carried_more(&self, now: Instant, seen: &RoundTrips, bits: f64) -> bool {
-        seen.most_carried(now, self.since).is_some_and(|most| bits < TOO_SLOW * most)
+    /// Whether the link has carried far more than this rate since the queue showed, and a good part of the rate that was known.
+    /// Then it is none of the link, too: what passed was only what was sent. Both are in bits per second.
+    pub fn has_carried_more(&self, now: Instant, seen: &RoundTrips, bits: f64, known: f64) -> bool {
+        seen.most_carried(now, self.since).is_some_and(|most| bits < TOO_SLOW * most && most > GOOD_PART * known)
     }
 
     /// If this rate of the link, in bits per second, does not explain how fast the queue shrank: the least one that does.
@@ -224,6 +249,23 @@ mod tests {
         assert_eq!(next(half, Left::Little, None), None);
         assert_eq!(next(half, much(20, 0.0), None), None, "so short a one may be jitter");
         assert_eq!(next(half, much(600, 0.3), None), Some((DEEP, Cause::Shows)), "TCP holds more of so long a one");
+    }
+
+    #[test]
+    fn a_queue_of_a_far_slower_link_is_drained_at_half_of_the_rate_that_it_shows() {
+        let first = drain(40, GAIN, Cause::Shows);
+        let seen = RoundTrips::default();
+        let left = |met_ms: u64| first.left(at(100), &seen, false, None, Some(met_ms * MS));
+        assert_eq!([left(120), left(121)], [None, Some(Left::Much { ns: 121 * MS, trend: None })], "it grows quickly");
+        let next = |ms, queue_ms, shown| {
+            let next = first.next(at(ms), &seen, much(queue_ms, 0.0), BITS, shown, false).unwrap();
+            (next.gain, next.until.ns_since(at(ms)) / MS)
+        };
+        assert_eq!(next(200, 140, Some(5e6)), (0.25, 450));
+        assert_eq!(next(200, 140, Some(7e6)), (0.5, 450), "that shrinks quickly enough at half");
+        assert_eq!(next(200, 140, Some(1e6)), (0.2, 450), "a half of what was sent has passed");
+        assert_eq!(next(200, 140, None), (0.2, 450));
+        assert_eq!(next(200, 45, Some(5e6)), (0.5, 165), "a link of that rate would have a longer queue");
     }
 
     #[test]

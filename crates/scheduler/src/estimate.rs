@@ -377,7 +377,8 @@ impl Estimator {
         // A link that is faster than what was sent has no queue.
         let shown = shown.or(drain.shown).map(|shown| shown.min(self.most));
         let well = self.beside.well(now);
-        let carried_more = well.is_some() && shown.is_some_and(|shown| drain.has_carried_more(now, seen, shown));
+        let carried_more =
+            well.is_some() && shown.is_some_and(|shown| drain.has_carried_more(now, seen, shown, self.settled));
         let is_elsewhere = carried_more || drain.is_elsewhere(left);
         let refuted = shown.and_then(|shown| drain.refuted_by(now, seen, left, sent_in_round_bytes, shown));
         if is_elsewhere {
@@ -393,7 +394,7 @@ impl Estimator {
             }
             (self.is_measured, self.is_least, self.searches) = (true, false, false);
             self.estimate = if same { self.settled + CORRECTION * (shown - self.settled) } else { shown };
-            if left == Left::Nothing
+            if !matches!(left, Left::Much { .. })
                 && let Some(before) = self.known.filter(|before| shown < before * SAME.start)
                 && self.verifies_left > 0
             {

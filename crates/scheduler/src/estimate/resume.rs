@@ -57,13 +57,15 @@ impl Estimator {
         self.begin_round(now, 0);
     }
 
-    /// Goes on from a rate that a queue has shown to be far too high since then.
+    /// Goes on from a rate that a queue has shown to be far too high since then. `shown`: the rate of the link, if that queue has
+    /// shown it, in bits per second.
     pub(crate) fn resume_with_queue(
         &mut self,
         now: Instant,
         sent_bytes: u64,
         known: f64,
         since: Instant,
+        shown: Option<f64>,
         seen: RoundTrips,
     ) {
         self.resume(now, known);
@@ -73,6 +75,9 @@ impl Estimator {
             self.estimate = slope.bits.min(known);
         }
         self.drain(now, sent_bytes, self.round_trips.excess_ns(now, since));
+        if let Phase::Drain(drain) = &mut self.phase {
+            drain.shown = shown;
+        }
     }
 
     /// Goes on from a rate that is probably too low.

@@ -209,11 +209,11 @@ impl Finder {
             (Next::Seeks, Some(hold)) => Some(hold.correction.rate()),
             (next, Some(hold)) => {
                 let (known, sent_bytes) = (hold.known, load.sent_bytes);
-                self.is_steady = !matches!(next, Next::TooFast(_) | Next::AtLeast(_));
+                self.is_steady = !matches!(next, Next::TooFast(..) | Next::AtLeast(_));
                 let seen = self.hold.take().map(|hold| hold.correction.into_seen()).unwrap_or_default();
                 match next {
-                    Next::TooFast(since) => {
-                        self.estimator.resume_with_queue(now, sent_bytes, known, since, seen);
+                    Next::TooFast(since, shown) => {
+                        self.estimator.resume_with_queue(now, sent_bytes, known, since, shown, seen);
                     }
                     Next::Starves => self.estimator.resume_with_try(now, sent_bytes, known, seen),
                     Next::AtLeast(bits) => self.estimator.resume_after_silence(now, sent_bytes, bits, seen),
@@ -239,8 +239,8 @@ enum Next {
     Seeks,
     /// It goes on at this rate.
     Goes(f64),
-    /// The link is far slower than was known: a queue has stood since then.
-    TooFast(Instant),
+    /// The link is far slower than was known: a queue has stood since then. Its rate, if it is known, in bits per second.
+    TooFast(Instant, Option<f64>),
     /// The link is faster than was known.
     TooSlow,
     /// The rate is probably too low. A queue of others may stand, so what the link carries has to tell.
@@ -327,8 +327,8 @@ impl Hold {
         if let Some(bits) = self.correction.after_silence() {
             return Next::AtLeast(bits);
         }
-        if let Some(since) = self.correction.is_far_too_high() {
-            return Next::TooFast(since);
+        if let Some((since, shown)) = self.correction.is_far_too_high() {
+            return Next::TooFast(since, shown);
         }
         Next::Goes(self.correction.rate_bits())
     }
@@ -363,7 +363,7 @@ impl Hold {
             return Next::AtLeast(bits);
         }
         match self.correction.is_far_too_high() {
-            Some(since) => Next::TooFast(since),
+            Some((since, shown)) => Next::TooFast(since, shown),
             None if is_blind && self.correction.is_far_too_low() => Next::TooSlow,
             None => Next::Goes(self.correction.rate_bits()),
         }

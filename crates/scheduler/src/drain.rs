@@ -91,6 +91,7 @@ const ELSEWHERE_MOST_NS: u64 = 500 * MS;
 const GONE_QUARTERS: u64 = 3;
 /// A rate below this part of the one that explains how fast the queue shrank is none of the link.
 const TOO_SLOW: f64 = 0.75;
+/// What the link has carried tells whose the queue is if it is above this part of the rate that was known.
 const GOOD_PART: f64 = 0.5;
 
 impl Drain {

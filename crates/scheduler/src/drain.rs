@@ -91,7 +91,7 @@ const ELSEWHERE_MOST_NS: u64 = 500 * MS;
 const GONE_QUARTERS: u64 = 3;
 /// A rate below this part of the one that explains how fast the queue shrank is none of the link.
 const TOO_SLOW: f64 = 0.75;
-/// What the link has carried tells whose the queue is if it is above this part of the rate that was known.
+/// A good part of the rate that was known. A link that carries less than that is far slower, whatever else shows.
 const GOOD_PART: f64 = 0.5;
 
 impl Drain {
@@ -147,13 +147,14 @@ impl Drain {
         carried_all: bool,
     ) -> Option<Self> {
         let Left::Much { ns, trend } = left else { return None };
-        if self.gain <= DEEP_SLOW || ns <= AGAIN_NS && !carried_all {
+        let is_last = self.gain <= DEEP_SLOW || self.cause == Cause::Silence;
+        if is_last || ns <= AGAIN_NS && !carried_all {
             return None;
         }
-        let stands = trend.map_or(ns <= self.queue_ns / 4 * STANDS_QUARTERS, |trend| STANDS.contains(&trend));
         if self.gain > GAIN_LEAST {
             return Some(self.half(now, seen, ns, shown, estimate));
         }
+        let stands = trend.map_or(ns <= self.queue_ns / 4 * STANDS_QUARTERS, |trend| STANDS.contains(&trend));
         let (gain, cause) = if stands && ns <= ELSEWHERE_MOST_NS {
             (deep(seen, estimate), Cause::Stood)
         } else if shown.is_none_or(|shown| shown >= self.gain * estimate) {
@@ -267,6 +268,13 @@ mod tests {
         assert_eq!(next(200, 140, Some(1e6)), (0.2, 450), "a half of what was sent has passed");
         assert_eq!(next(200, 140, None), (0.2, 450));
         assert_eq!(next(200, 45, Some(5e6)), (0.5, 165), "a link of that rate would have a longer queue");
+    }
+
+    #[test]
+    fn no_drain_follows_one_in_a_silence_or_at_a_small_part_of_the_rate() {
+        assert_eq!(next(drain(80, 0.25, Cause::Silence), much(80, 0.0), None), None);
+        assert_eq!(next(drain(80, DEEP_SLOW, Cause::Stood), much(80, 0.0), None), None);
+        assert_eq!(next(drain(80, 0.25, Cause::Shows), much(80, 0.0), None), Some((DEEP, Cause::Stood)));
     }
 
     #[test]

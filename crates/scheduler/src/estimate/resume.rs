@@ -57,8 +57,8 @@ impl Estimator {
         self.begin_round(now, 0);
     }
 
-    /// Goes on from a rate that a queue has shown to be far too high since then. `shown`: the rate of the link, if that queue has
-    /// shown it, in bits per second.
+    /// Goes on from a rate that a queue has shown to be far too high since then. `shown`: the rate of the link in bits per
+    /// second, if that queue has shown it.
     pub(crate) fn resume_with_queue(
         &mut self,
         now: Instant,

@@ -75,8 +75,8 @@ const AGAIN_NS: u64 = 25 * MS;
 const TELLS_NS: u64 = 600 * MS;
 /// Packets tell what is left if they were sent after this part of the time until the queue should be gone.
 const TELLS_AFTER: f64 = 0.4;
-/// A queue stands that grows by so many seconds in a second. Where too few packets tell: one that is no longer than so many
-/// quarters of what it was.
+/// A queue stands that grows by so many seconds in a second. Where too few packets tell: one that has not grown. It has grown
+/// if it is longer than so many quarters of what it was.
 const STANDS: Range<f64> = -0.2..1.0;
 const STANDS_QUARTERS: u64 = 5;
 /// A queue that becomes so many times as long is drained at a lower rate at once.
@@ -120,7 +120,7 @@ impl Drain {
         if is_gone {
             return Some(Left::Nothing);
         }
-        let grown_ns = met_ns.filter(|met_ns| *met_ns > self.queue_ns / 4 * STANDS_QUARTERS);
+        let grown_ns = met_ns.filter(|met_ns| self.has_grown(*met_ns));
         let trend = seen.trend_since(self.began);
         let most_ns = GROWS_MOST * self.queue_ns.max(AGAIN_NS);
         if let Some(ns) = met_ns.filter(|met_ns| self.gain > GAIN_LEAST && *met_ns > most_ns) {
@@ -154,7 +154,9 @@ impl Drain {
         if self.gain > GAIN_LEAST {
             return Some(self.half(now, seen, ns, shown, estimate));
         }
-        let stands = trend.map_or(ns <= self.queue_ns / 4 * STANDS_QUARTERS, |trend| STANDS.contains(&trend));
+        // A link of the rate that it shows has a queue that grows.
+        let is_explained = self.has_grown(ns) && shown.is_some_and(|shown| shown < self.gain * estimate);
+        let stands = !is_explained && trend.map_or(!self.has_grown(ns), |trend| STANDS.contains(&trend));
         let (gain, cause) = if stands && ns <= ELSEWHERE_MOST_NS {
             (deep(seen, estimate), Cause::Stood)
         } else if shown.is_none_or(|shown| shown >= self.gain * estimate) {
@@ -176,15 +178,20 @@ impl Drain {
         Self { gain: GAIN_LEAST * part, shown: shown.or(self.shown), ..half }
     }
 
+    /// Whether the queue is longer now than it was, with this length.
+    fn has_grown(&self, queue_ns: u64) -> bool {
+        queue_ns > self.queue_ns / 4 * STANDS_QUARTERS
+    }
+
     /// Whether the queue is none of the link: it did not shrink at a small part of a rate at which it did not grow.
     pub fn is_elsewhere(&self, left: Left) -> bool {
-        let Left::Much { trend, .. } = left else { return false };
-        self.cause == Cause::Stood && trend.is_none_or(|trend| trend > STANDS.start)
+        let Left::Much { ns, trend } = left else { return false };
+        self.cause == Cause::Stood && trend.map_or(ns <= AGAIN_NS || !self.has_grown(ns), |trend| trend > STANDS.start)
     }
 
     /// Whether it surely is: it did not become longer at that small part.
     pub fn is_surely_elsewhere(&self, left: Left) -> bool {
-        matches!(left, Left::Much { ns, .. } if ns <= self.queue_ns / 4 * STANDS_QUARTERS) && self.is_elsewhere(left)
+        matches!(left, Left::Much { ns, .. } if !self.has_grown(ns)) && self.is_elsewhere(left)
     }
 
     /// Whether the link has carried far more than this rate since the queue showed, and a good part of the rate that was known.
@@ -286,6 +293,8 @@ mod tests {
             Some((DEEP, Cause::Shows)),
             "that one would not make it grow"
         );
+        assert_eq!(next(half, much(160, 0.5), Some(2e6)), None, "that explains how it grew");
+        assert_eq!(next(half, much(160, 0.5), None), Some((DEEP, Cause::Stood)));
         let shown = half.next(at(500), &RoundTrips::default(), much(300, 2.0), BITS, Some(6e6), false).unwrap().shown;
         assert_eq!(shown, Some(6e6), "it is known if nothing else shows");
     }
@@ -295,6 +304,10 @@ mod tests {
         assert!(drain(80, DEEP, Cause::Stood).is_elsewhere(much(75, -0.05)));
         assert!(!drain(80, DEEP, Cause::Stood).is_elsewhere(much(75, -0.8)));
         assert!(!drain(80, DEEP, Cause::Stood).is_elsewhere(Left::Little));
+        let few = |ms: u64| Left::Much { ns: ms * MS, trend: None };
+        assert!(drain(80, DEEP, Cause::Stood).is_elsewhere(few(100)));
+        assert!(!drain(80, DEEP, Cause::Stood).is_elsewhere(few(101)), "it has grown, and too few packets tell how");
+        assert!(drain(10, DEEP, Cause::Stood).is_elsewhere(few(25)), "so short a one may be jitter");
         assert!(!drain(80, GAIN_LEAST, Cause::Shows).is_elsewhere(much(75, -0.05)));
     }
 

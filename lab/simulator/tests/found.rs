@@ -233,6 +233,7 @@ fn a_link_that_becomes_far_slower_does_not_keep_its_rate() {
         (20.0, 2.0, vec![4_006]),
         (50.0, 3.0, vec![4_027]),
         (10.0, 1.0, vec![4_011, 4_016, 4_018]),
+        (100.0, 10.0, vec![4_002, 4_005, 4_006]),
     ];
     for (before, after, seeds) in cases {
         let link = Link::constant(rate(before)).then(CHANGES_S * S, rate(after)).unwrap();

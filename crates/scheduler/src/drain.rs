@@ -126,8 +126,10 @@ impl Drain {
         if let Some(ns) = met_ns.filter(|met_ns| self.gain > GAIN_LEAST && *met_ns > most_ns) {
             return Some(Left::Much { ns, trend });
         }
-        let is_told = told_ns.is_some() && (self.cause != Cause::Stood || trend.is_some());
-        let waits = !is_told && self.queue_ns > AGAIN_NS && self.cause != Cause::Silence && grown_ns.is_none();
+        // Whose queue it is that stood, its slope tells.
+        let is_told =
+            if self.cause == Cause::Stood { told_ns.and(trend).is_some() } else { told_ns.or(grown_ns).is_some() };
+        let waits = !is_told && self.queue_ns > AGAIN_NS && self.cause != Cause::Silence;
         if now < if waits { self.until.add_ns(TELLS_NS) } else { self.until } {
             return None;
         }
@@ -352,5 +354,9 @@ mod tests {
         assert_eq!(left(300, None, Some(120)), Some(Left::Much { ns: 120 * MS, trend: None }), "it has grown");
         assert_eq!(left(900, None, Some(80)), Some(Left::Little), "none tells");
         assert_eq!(half.left(at(10), &seen, true, None, None), Some(Left::Nothing));
+        let stood = drain(80, DEEP, Cause::Stood);
+        let left = |ms| stood.left(at(ms), &seen, false, Some(120 * MS), Some(120 * MS));
+        assert_eq!(left(300), None, "too few packets tell its slope");
+        assert_eq!(left(900), Some(Left::Much { ns: 120 * MS, trend: None }));
     }
 }

@@ -163,6 +163,8 @@ fn versions() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use simulator::packets::{Discipline, PacketSettings};
+
     use super::*;
 
     fn ready(toml: &str, model: &str) -> Result<Ready, String> {
@@ -183,6 +185,10 @@ mod tests {
             "{:?}",
             far.notes
         );
+        let upload = "setting.link = { bottleneck = 'router', uploads = [{ until-s = 9, congestion = 'bbr' }] }";
+        let [bare, packets] =
+            ["bare", "packets"].map(|model| ready(&format!("{PLAIN}{upload}"), model).unwrap().notes[0].clone());
+        assert!(bare.contains("uploads of another machine") && packets.contains("as with cubic"), "{bare} {packets}");
         let tls = ready(&format!("{PLAIN}setting.clients = {{ tls = true, protocol = 'http2' }}"), "bare").unwrap();
         assert!(tls.notes[0].contains("TLS") && tls.notes[1].contains("HTTP/2"), "{:?}", tls.notes);
         let kernel = ready(&format!("{PLAIN}setting.server.syn-queue = 5\nsetting.link.queue-packets = 10"), "paced");
@@ -208,6 +214,18 @@ mod tests {
                 "{model}: {notes:?}"
             );
         }
+    }
+
+    #[test]
+    fn packets_meet_uploads_and_the_lines_of_clients() {
+        let text = "setting.link = { bottleneck = 'router', uploads = [{ from-s = 2, until-s = 9, streams = 3 }] }\n\
+                    [[setting.groups]]\npath = { rtt-ms = 20, rate = '5mbit' }";
+        let plans = ready(&format!("{PLAIN}{text}"), "packets").unwrap().plans;
+        let PacketSettings { uploads, paths, .. } = model::packet_settings(&plans[0], Discipline::Fair, 1);
+        let upload = uploads.unwrap();
+        assert_eq!((upload.from_ns, upload.until_ns, upload.connections), (2_000_000_000, 9_000_000_000, 3));
+        let line = paths[0].line.unwrap();
+        assert_eq!((line.rate.to_string(), line.queue_bytes), ("5mbit".to_owned(), 151_400));
     }
 
     #[test]

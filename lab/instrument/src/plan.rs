@@ -71,7 +71,8 @@ impl Plan {
     ///
     /// [`LabError::Request`] for an impossible measurement, [`LabError::Io`] for an unreadable file.
     pub fn new(setting: &Setting, inputs: &mut Inputs) -> Result<Self, LabError> {
-        let LinkSetting { rate, queue_packets, bottleneck, gso_segments, ref congestion, .. } = setting.link;
+        let LinkSetting { rate, queue_packets, bottleneck, gso_segments, ref congestion, ref uploads, .. } =
+            setting.link;
         let gso_default = if rate.bits_per_second() < GSO_FROM_BITS_PER_SECOND { 1 } else { 4 };
         let link = link(&setting.link)?;
         let wire = wire(setting);
@@ -94,6 +95,7 @@ impl Plan {
                 server: setting.server.clone(),
                 paths: groups.iter().map(|group| group.setting.path.clone()).collect(),
                 emulation: Emulation::default(),
+                uploads: uploads.clone(),
                 // Each measurement has its own seed.
                 seed: 0,
             },

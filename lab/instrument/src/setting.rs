@@ -42,6 +42,23 @@ pub struct LinkSetting {
     pub congestion: String,
     /// Changes of the rate: second from the start of the run, and new rate.
     pub rate_changes: Vec<(f64, Rate)>,
+    /// Uploads of another machine through the same router.
+    pub uploads: Vec<UploadSetting>,
+}
+
+/// Streams of TCP from another machine to clients of the first group. They take what the server leaves of the uplink, and
+/// keep its queue full. The bottleneck has to be on the router.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct UploadSetting {
+    /// When they begin, in seconds from the start of the run.
+    pub from_s: f64,
+    /// When they end.
+    pub until_s: f64,
+    /// Number of them.
+    pub streams: u32,
+    /// Their TCP congestion control.
+    pub congestion: String,
 }
 
 /// Where the bottleneck is.
@@ -273,7 +290,14 @@ impl Default for LinkSetting {
             gso_segments: None,
             congestion: "cubic".to_owned(),
             rate_changes: Vec::new(),
+            uploads: Vec::new(),
         }
+    }
+}
+
+impl Default for UploadSetting {
+    fn default() -> Self {
+        Self { from_s: 0.0, until_s: 0.0, streams: 1, congestion: "cubic".to_owned() }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Tests of the test bed in real network namespaces. They need root and iproute2, and are skipped with a
 //! message without them.
 
-use std::path::Path;
+use std::{path::Path, sync::atomic::AtomicBool, time::Instant};
 
 use serpent_instrument::{
     LabError,
     bed::{BedConfig, Bottleneck, TestBed},
+    setting::{PathSetting, UploadSetting},
 };
 
 fn config(bottleneck: Bottleneck) -> BedConfig {
@@ -54,6 +55,22 @@ fn a_bed_is_what_it_says_or_is_refused_and_leaves_nothing() {
         drop(bed);
         assert_eq!(namespaces_of_this_process(), 0);
     }
+
+    let upload = UploadSetting { until_s: 1.0, streams: 2, ..UploadSetting::default() };
+    let uploads = vec![upload.clone()];
+    let path = PathSetting { rtt_ms: 20.0, ..PathSetting::default() };
+    for paths in [vec![], vec![path]] {
+        let shared = BedConfig { uploads: uploads.clone(), paths, ..config(Bottleneck::Router) };
+        let bed = TestBed::build(shared).unwrap();
+        bed.shape().unwrap();
+        bed.calibrate().unwrap();
+        let before = bed.qdisc().unwrap().bytes;
+        let came = bed.upload(&upload, Instant::now(), &AtomicBool::new(false)).unwrap();
+        let passed = bed.qdisc().unwrap().bytes - before;
+        assert!(came > 100_000 && passed > came, "{came} bytes came, {passed} passed the bottleneck");
+        assert_eq!(bed.upload(&upload, Instant::now(), &AtomicBool::new(true)).unwrap(), 0, "it is over");
+    }
+    assert_eq!(namespaces_of_this_process(), 0);
 
     let unknown =
         TestBed::build(BedConfig { congestion: "telepathy".to_owned(), ..config(Bottleneck::Server) }).unwrap_err();

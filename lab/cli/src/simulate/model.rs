@@ -5,7 +5,7 @@ use instrument::{
     bed::Bottleneck,
     plan::{Group, Plan},
     record::PacketCounts,
-    setting::{LinkSetting, PathSetting, ServerSetting, Setting},
+    setting::{LinkSetting, PathSetting, ServerSetting, Setting, UploadSetting},
     subject::Subject,
 };
 use scheduler::{
@@ -16,7 +16,7 @@ use scheduler::{
 use simulator::{
     Banded, Ended, Model, Ordered, Paced, ProcessorSharing, Ticket,
     banded::on_wire,
-    packets::{BottleneckAt, ClientPath, Discipline, PacketSettings, PacketStats, Packets},
+    packets::{BottleneckAt, ClientLine, ClientPath, Discipline, OtherUploads, PacketSettings, PacketStats, Packets},
 };
 use workload::{behaviour::Protocol, rate::Rate, sequence::Request};
 
@@ -198,7 +198,7 @@ fn banded(order: Order, bands: &BandPlan) -> String {
     format!("{order} in bands cut at {}", cutoffs.join(", "))
 }
 
-fn packet_settings(plan: &Plan, discipline: Discipline, seed: u64) -> PacketSettings {
+pub(super) fn packet_settings(plan: &Plan, discipline: Discipline, seed: u64) -> PacketSettings {
     PacketSettings {
         queue_packets: plan.bed.queue_packets,
         bottleneck: match plan.bed.bottleneck {
@@ -212,9 +212,21 @@ fn packet_settings(plan: &Plan, discipline: Discipline, seed: u64) -> PacketSett
             0 => u32::MAX,
             requests => requests,
         },
+        uploads: plan.bed.uploads.first().map(other_uploads),
         seed,
         ..PacketSettings::new(plan.link.clone(), discipline)
     }
+}
+
+/// A full packet in the queue of a client's line.
+const FRAME_BYTES: u32 = 1514;
+
+/// Converts uploads. They are as far away as two machines of the test bed.
+fn other_uploads(upload: &UploadSetting) -> OtherUploads {
+    let [from_ns, until_ns] = [upload.from_s, upload.until_s].map(|s| (s * 1e9) as u64);
+    let lasts_ns = until_ns - from_ns;
+    let rtt_ns = ClientPath::DIRECT.rtt_ns;
+    OtherUploads { from_ns, until_ns, lasts_ns, every_ns: lasts_ns, connections: upload.streams, rtt_ns }
 }
 
 /// Converts a path. The distance of a path is added to that of the test bed itself.
@@ -225,7 +237,7 @@ fn client_path(path: &PathSetting) -> ClientPath {
         rtt_ns: direct.rtt_ns + ns(path.rtt_ms),
         jitter_ns: ns(path.jitter_ms),
         loss: path.loss,
-        line: None,
+        line: path.rate.map(|rate| ClientLine { rate, queue_bytes: path.line_queue_packets() * FRAME_BYTES }),
         // TCP time stamps take 12 bytes of the segment size that clients allow.
         segment_bytes: path.mss_bytes.map_or(direct.segment_bytes, |mss| u32::from(mss).saturating_sub(12).max(1)),
     }
@@ -274,12 +286,17 @@ pub fn lacks(choice: ModelChoice, plan: &Plan) -> Vec<String> {
             link.congestion != defaults.congestion,
             "the congestion control is simulated as cubic, which is not what `link.congestion` says",
         );
-        lack(any(&|group| group.setting.path.rate.is_some()), "lines of the clients' own are not simulated");
+        lack(link.uploads.len() > 1, "of several `link.uploads` the first alone is simulated");
+        lack(
+            link.uploads.first().is_some_and(|upload| upload.congestion != defaults.congestion),
+            "uploads are simulated as with cubic, which is not what `link.uploads` says",
+        );
         lack(
             any(&|group| group.behaviour.requests_per_connection != per_connection),
             "connections are kept alike by all groups, as by the one with the largest share",
         );
     } else {
+        lack(!link.uploads.is_empty(), "uploads of another machine are not simulated without packets");
         let has_way = |path: &PathSetting| !PathSetting { mss_bytes: None, ..path.clone() }.is_none();
         lack(
             any(&|group| has_way(&group.setting.path)),

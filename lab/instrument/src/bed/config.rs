@@ -7,7 +7,7 @@ use workload::rate::Rate;
 use super::prefix::MOST_GROUPS;
 use crate::{
     LabError,
-    setting::{Bottleneck, LinkSetting, PathSetting, ServerSetting},
+    setting::{Bottleneck, LinkSetting, PathSetting, ServerSetting, UploadSetting},
 };
 
 /// The emulator of distance and loss.
@@ -24,6 +24,9 @@ pub enum Emulation {
     /// order of each connection, and connections do not wait for each other.
     Own,
 }
+
+const LONGEST_UPLOAD_S: f64 = 86_400.0;
+const MOST_STREAMS: u32 = 100;
 
 /// The configuration of a bed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,6 +48,8 @@ pub struct BedConfig {
     pub paths: Vec<PathSetting>,
     /// The emulator of these paths.
     pub emulation: Emulation,
+    /// Uploads of another machine.
+    pub uploads: Vec<UploadSetting>,
     /// Seed of losses and delays, where the emulation is our own.
     pub seed: u64,
 }
@@ -61,6 +66,7 @@ impl Default for BedConfig {
             server: ServerSetting::default(),
             paths: Vec::new(),
             emulation: Emulation::default(),
+            uploads: Vec::new(),
             seed: 1,
         }
     }
@@ -90,6 +96,18 @@ impl BedConfig {
         }
         if self.server.initial_rto_s.is_some_and(|seconds| !(0.05..=60.0).contains(&seconds)) {
             return Err(LabError::Request("a first retransmission time-out is between 0.05 and 60 s".to_owned()));
+        }
+        for UploadSetting { from_s, until_s, streams, .. } in &self.uploads {
+            let wrong = |what: &str| Err(LabError::Request(format!("`link.uploads`: {what}")));
+            if self.bottleneck == Bottleneck::Server {
+                return wrong("another machine shares the bottleneck only if `link.bottleneck` is `router`");
+            }
+            if !(0.0 <= *from_s && from_s < until_s && *until_s <= LONGEST_UPLOAD_S) {
+                return wrong("an upload has a `from-s`, from 0 on, and a later `until-s`, within a day");
+            }
+            if !(1..=MOST_STREAMS).contains(streams) {
+                return wrong("an upload has 1 to 100 streams");
+            }
         }
         for (group, path) in self.paths.iter().enumerate() {
             let wrong = |what: &str| Err(LabError::Request(format!("the path of client group {group}: {what}")));

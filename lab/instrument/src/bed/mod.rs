@@ -7,6 +7,8 @@
 //! server 10.77.0.1 --> router ==bottleneck==> path ~~distance~~> clients
 //! ```
 //!
+//! Another machine may upload through the router, as 10.77.200.1.
+//!
 //! Each group of clients has a whole /16 in the clients' namespace, 10.10.0.0/16 for the first, 10.11.0.0/16
 //! for the second and so on. So tens of thousands of connections have enough ports. A path with distance,
 //! loss or its own line lies behind the bottleneck; without any there is no such hop. Segmentation offload is
@@ -22,6 +24,7 @@ mod probe;
 mod test_bed;
 mod tools;
 mod tune;
+mod uploads;
 mod wan;
 
 use kernel::tun::Tun;
@@ -41,6 +44,7 @@ use self::{
     network::{DOWN, Namespaces, PREFIX, UP, join, open, remove_stale},
     prefix::LINKS,
     tools::{ip_batch, run, tc},
+    uploads::OtherMachine,
     wan::{Wan, netem},
 };
 pub use crate::setting::Bottleneck;
@@ -84,10 +88,12 @@ impl TestBed {
                 let to_clients = tun(&pair[1], UP)?;
                 wan = Some(Wan::start(to_server, to_clients, config.groups(), config.seed)?);
             } else {
-                join(&pair[0], &pair[1])?;
+                join((&pair[0], DOWN), (&pair[1], UP))?;
             }
         }
-        let mut bed = Self { config, wan, emulation, initial_rto: Vec::new(), namespaces, server, client };
+        let router = (!config.uploads.is_empty()).then(|| &names[1]);
+        let other = router.map(|router| OtherMachine::build(router, config.gso_segments)).transpose()?;
+        let mut bed = Self { config, wan, emulation, initial_rto: Vec::new(), namespaces, server, client, other };
         bed.address()?;
         bed.tune()?;
         bed.initial_rto = bed.set_initial_rto()?;
@@ -160,7 +166,7 @@ impl TestBed {
                     commands.push(format!("rule add from {}/16 lookup {table}", prefix::of_group(group)));
                 }
             } else if i > 1 {
-                commands.push(format!("route add 10.{LINKS}.0.0/24 {homeward}"));
+                commands.push(format!("route add 10.{LINKS}.0.0/16 {homeward}"));
             }
             commands.push(String::new());
             ip_batch(name, &commands.join("\n"))?;

@@ -31,10 +31,11 @@ impl Drop for Namespaces {
     }
 }
 
-/// Makes a cable between two namespaces, and sets up the devices at its ends.
-pub(super) fn join(server_side: &str, client_side: &str) -> Result<(), LabError> {
-    run("ip", &["link", "add", DOWN, "netns", server_side, "type", "veth", "peer", "name", UP, "netns", client_side])?;
-    for (ns, dev) in [(server_side, DOWN), (client_side, UP)] {
+/// Makes a cable between two namespaces, each with the name of its device, and sets up the devices.
+pub(super) fn join(server_side: (&str, &str), client_side: (&str, &str)) -> Result<(), LabError> {
+    let ((ns, dev), (peer_ns, peer)) = (server_side, client_side);
+    run("ip", &["link", "add", dev, "netns", ns, "type", "veth", "peer", "name", peer, "netns", peer_ns])?;
+    for (ns, dev) in [server_side, client_side] {
         run("ip", &["-n", ns, "link", "set", dev, "up"])?;
         run("ip", &["-n", ns, "link", "set", "lo", "up"])?;
     }

@@ -1,6 +1,6 @@
 //! The parts of a bed: its namespaces, the emulator between them, and their addresses.
 
-use std::net::Ipv4Addr;
+use std::{net::Ipv4Addr, sync::atomic::AtomicBool, time::Instant};
 
 use kernel::{initial_rto::InitialRto, netns::NetNs};
 
@@ -10,9 +10,13 @@ use super::{
     network::{DOWN, Namespaces, UP, open},
     prefix::{self, LINKS},
     tools::output,
+    uploads::OtherMachine,
     wan::{Wan, WanCounters},
 };
-use crate::{LabError, setting::Bottleneck};
+use crate::{
+    LabError,
+    setting::{Bottleneck, UploadSetting},
+};
 
 /// The namespaces and the path between them. Dropping it removes them, with every process still in them.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub struct TestBed {
     pub(super) namespaces: Namespaces,
     pub(super) server: NetNs,
     pub(super) client: NetNs,
+    /// Another machine behind the router, if there are uploads.
+    pub(super) other: Option<OtherMachine>,
 }
 
 impl TestBed {
@@ -50,6 +56,18 @@ impl TestBed {
     /// Name and network device of the server.
     pub fn server_device(&self) -> (&str, &'static str) {
         (&self.names()[0], DOWN)
+    }
+
+    /// Uploads from the other machine to a client of the first group, and returns how many bytes came. The times of the
+    /// setting count from `start`. The upload ends early once `is_over` is set. Blocks until it has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`LabError::Request`] if the configuration has no uploads, so that there is no such machine.
+    /// [`LabError::TestBed`] if a stream cannot be connected, or breaks.
+    pub fn upload(&self, upload: &UploadSetting, start: Instant, is_over: &AtomicBool) -> Result<u64, LabError> {
+        let other = self.other.as_ref().ok_or_else(|| LabError::Request("this bed has no uploads".to_owned()))?;
+        other.upload(&self.client, upload, start, is_over)
     }
 
     /// Number of client groups.

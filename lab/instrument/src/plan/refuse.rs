@@ -15,10 +15,12 @@ pub fn check_machine(plans: &[Plan], subjects: &[Subject], serpent: &Path) -> Re
     }
     let mut seen: Vec<&str> = Vec::new();
     for plan in plans {
-        let name = plan.bed.congestion.as_str();
-        if !seen.contains(&name) {
-            check_congestion(name)?;
-            seen.push(name);
+        let uploads = plan.bed.uploads.iter().map(|upload| ("link.uploads", upload.congestion.as_str()));
+        for (key, name) in uploads.chain([("link.congestion", plan.bed.congestion.as_str())]) {
+            if !seen.contains(&name) {
+                check_congestion(key, name)?;
+                seen.push(name);
+            }
         }
     }
     check_room(plans.iter().map(|plan| plan.bytes_to_serve).max().unwrap_or(0))?;
@@ -34,12 +36,12 @@ pub fn check_machine(plans: &[Plan], subjects: &[Subject], serpent: &Path) -> Re
 }
 
 /// Asks the kernel, which loads a missing module.
-fn check_congestion(name: &str) -> Result<(), LabError> {
+fn check_congestion(key: &str, name: &str) -> Result<(), LabError> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).map_err(LabError::io("cannot make a socket"))?;
     socket.set_tcp_congestion(name.as_bytes()).map_err(|_| {
         let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
         refused(format!(
-            "`link.congestion`: this kernel has no congestion control `{name}`; it has: {}",
+            "`{key}`: this kernel has no congestion control `{name}`; it has: {}",
             available.unwrap_or_default().trim()
         ))
     })
@@ -51,8 +53,8 @@ mod tests {
 
     #[test]
     fn a_congestion_control_that_the_kernel_lacks_is_told_with_those_it_has() {
-        check_congestion("reno").unwrap();
-        let error = check_congestion("telepathy").unwrap_err().to_string();
-        assert!(error.contains("`telepathy`") && error.contains("reno"), "{error}");
+        check_congestion("link.congestion", "reno").unwrap();
+        let error = check_congestion("link.uploads", "telepathy").unwrap_err().to_string();
+        assert!(error.contains("`link.uploads`") && error.contains("`telepathy`") && error.contains("reno"), "{error}");
     }
 }

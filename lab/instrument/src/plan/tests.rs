@@ -123,6 +123,10 @@ fn what_cannot_be_measured_is_refused_with_its_key() {
         ("time.drain-s = -1", "time.drain-s"),
         ("time = { seconds = 10, warm-up-s = 10 }", "time.warm-up-s"),
         ("link.rate-changes = [[5, '5mbit'], [4, '6mbit']]", "link.rate-changes"),
+        ("link.uploads = [{ from-s = 1, until-s = 2 }]", "link.bottleneck"),
+        ("link = { bottleneck = 'router', uploads = [{ from-s = 2, until-s = 2 }] }", "until-s"),
+        ("link = { bottleneck = 'router', uploads = [{ from-s = -1, until-s = 2 }] }", "from-s"),
+        ("link = { bottleneck = 'router', uploads = [{ until-s = 2, streams = 0 }] }", "streams"),
         ("[[setting.groups]]\nshare = 0", "groups"),
         ("[[setting.groups]]\npath.loss = 1.5", "loss"),
     ] {

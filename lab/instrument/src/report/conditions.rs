@@ -38,6 +38,9 @@ impl Conditions {
         if !open_loop {
             reasons.push("users wait for answers, so a faster server would have been asked earlier: the first subject's own requests are taken");
         }
+        if !setting.link.uploads.is_empty() {
+            reasons.push("uploads of another machine take a part of the link");
+        }
         if setting.groups.iter().any(|group| group.path != Default::default()) {
             reasons.push("paths add round trips and loss that a bare link does not have");
         }
@@ -99,6 +102,8 @@ mod tests {
         assert!(!users.open_loop && users.ideal_is_bound.contains("users wait"));
         let far = Conditions::new(&point("[[groups]]\npath.rtt-ms = 50")).unwrap();
         assert!(far.open_loop && far.ideal_is_bound.contains("paths"));
+        let shared = Conditions::new(&point("link.uploads = [{ from-s = 1, until-s = 2 }]")).unwrap();
+        assert!(shared.open_loop && shared.ideal_is_bound.contains("uploads"));
         assert!(Conditions::new(&point("link.rate-changes = [[5, '1mbit'], [4, '2mbit']]")).is_err());
     }
 }

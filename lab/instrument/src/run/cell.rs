@@ -1,7 +1,7 @@
 //! One measurement.
 
 use std::{
-    sync::atomic::Ordering,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -19,6 +19,7 @@ use crate::{
     client::LoadResult,
     record::{Facts, Sampled},
     sample::{Sampler, SystemCalls},
+    setting::UploadSetting,
     subject::{Environment, Running},
 };
 
@@ -119,8 +120,11 @@ impl Measurement<'_> {
         let load_run =
             LoadRun { demand, start, until: self.plan.duration, drain: self.plan.drain, sources: 0, patient: false };
         let sampler = Sampler::start(bed, start, self.servers.port)?;
+        let is_over = &AtomicBool::new(false);
         let (drive, sent) = thread::scope(|scope| {
             let driver = scope.spawn(move || self.load(bed, load_run));
+            let upload = |upload| (upload, scope.spawn(move || bed.upload(upload, start, is_over)));
+            let uploads: Vec<_> = self.plan.bed.uploads.iter().map(upload).collect();
             // Stops waiting if the driver has ended early.
             let wait_until = |at: Instant| {
                 while !driver.is_finished() && Instant::now() < at {
@@ -134,7 +138,16 @@ impl Measurement<'_> {
             }
             wait_until(start + self.plan.duration);
             let sent = bed.qdisc()?;
-            let drive = driver.join().map_err(|_| LabError::TestBed("the load generator panicked".to_owned()))??;
+            let drive = driver.join().map_err(|_| LabError::TestBed("the load generator panicked".to_owned()));
+            is_over.store(true, Ordering::Relaxed);
+            let drive = drive??;
+            for (UploadSetting { from_s, until_s, streams, congestion }, upload) in uploads {
+                let bytes = upload.join().map_err(|_| LabError::TestBed("an upload panicked".to_owned()))??;
+                notes.push(format!(
+                    "uploads beside the server ({streams} with {congestion}) carried {:.1} MB from {from_s} to {until_s} s",
+                    bytes as f64 / 1e6
+                ));
+            }
             Ok::<_, LabError>((drive, sent))
         })?;
         let (samples, not_sampled) = sampler.stop();

@@ -50,6 +50,7 @@ impl UplinkArgs {
             gso_segments: self.gso_segments,
             congestion: self.congestion.clone(),
             rate_changes: self.rate_changes()?,
+            uploads: Vec::new(),
         };
         let changes = plan::link(&link).map_err(|_| self.wrong_changes())?;
         let seconds = positive("--seconds", self.seconds.unwrap_or_else(|| default_seconds(&pattern, &changes)))?;

@@ -27,7 +27,7 @@ pub(in crate::bed) fn works() -> bool {
     let attempt = || -> Result<(), LabError> {
         run("ip", &["netns", "add", a])?;
         run("ip", &["netns", "add", b])?;
-        join(a, b)?;
+        join((a, DOWN), (b, UP))?;
         tc(a, &["qdisc", "add", "dev", DOWN, "root", "netem", "delay", "1ms"])?;
         tc(a, &["qdisc", "del", "dev", DOWN, "root"])?;
         tc_batch(a, &commands_for(DOWN, "dst", &[path], netem_to_clients))

@@ -76,8 +76,8 @@ pub struct Estimator {
     searches: bool,
     /// The rate that was known until that queue showed a far slower link.
     known: Option<f64>,
-    /// That rate, while probes look whether it still holds: the queue may have been elsewhere.
-    verifies: Option<f64>,
+    /// While probes look whether that rate still holds: the queue may have been elsewhere.
+    verifies: Option<Verifies>,
     /// How often they may look.
     verifies_left: u32,
     beside: Beside,
@@ -124,6 +124,15 @@ const CORRECTION: f64 = 0.4;
 const LONG_QUEUE_NS: u64 = 100 * MS;
 /// Outside of probes, a queue must show for this long to be believed.
 const QUEUE_BELIEVED_NS: u64 = 60 * MS;
+
+/// A queue has shown a far lower rate than was known. Probes look whether the link still has that one.
+#[derive(Clone, Copy, Debug)]
+struct Verifies {
+    /// The rate that was known, in bits per second.
+    before: f64,
+    /// The rate that the queue has shown.
+    shown: f64,
+}
 
 impl Estimator {
     /// Makes an estimator without any knowledge. `utilisation` is the fraction of the estimate to use.
@@ -303,7 +312,7 @@ impl Estimator {
                     self.estimate = (self.estimate * gain).min(NO_BOTTLENECK_BITS);
                     self.settled = self.estimate;
                     self.probe_after_ns = PROBE_EVERY_NS;
-                    self.is_measured = self.verifies.is_some_and(|before| self.estimate >= before * SAME.start);
+                    self.is_measured = self.verifies.is_some_and(|it| self.estimate >= it.before * SAME.start);
                     if self.is_measured {
                         (self.phase, self.verifies) = (Phase::Cruise, None);
                     } else {
@@ -401,7 +410,7 @@ impl Estimator {
                 self.verifies_left -= 1;
                 // The queue may have been elsewhere, and then the link still has its rate.
                 self.probe_from_here(now, sent_bytes);
-                self.verifies = Some(before);
+                self.verifies = Some(Verifies { before, shown });
                 self.phase = Phase::Probe { gain: (before / shown).min(VERIFIES_MOST) };
                 return;
             }
@@ -438,13 +447,19 @@ impl Estimator {
             self.estimate = carried.min(self.estimate * gain);
             self.settled = self.estimate;
             self.probe_after_ns = PROBE_EVERY_NS;
-            if self.verifies.is_some_and(|before| self.estimate >= before * SAME.start) {
+            if self.verifies.is_some_and(|it| self.estimate >= it.before * SAME.start) {
                 (self.phase, self.verifies, self.is_measured) = (Phase::Cruise, None, true);
             }
         } else {
+            let sent = self.estimate * gain;
+            if let Some(Verifies { shown, .. }) = self.verifies.filter(|_| self.queue_since.is_some()) {
+                // What the steps before this one sent may have filled a queue that did not show yet.
+                self.estimate = carried.clamp(shown.min(self.estimate), self.estimate);
+                self.settled = self.estimate;
+            }
             (self.verifies, self.is_measured) = (None, true);
             self.probe_after_ns = (self.probe_after_ns * 2).min(PROBE_EVERY_MAX_NS);
-            let excess_ns = (gain - 1.0) * now.ns_since(self.round.began) as f64;
+            let excess_ns = (sent / self.estimate - 1.0) * now.ns_since(self.round.began) as f64;
             self.phase = Phase::Repays { until: now.add_ns((excess_ns / (1.0 - GAIN_LEAST)) as u64) };
         }
         self.begin_round(now, sent_bytes);
@@ -769,5 +784,21 @@ mod tests {
         assert!(raised > 1.15 && raised <= beside::GAIN && goes_on, "{raised:.3}");
         let (raised, goes_on) = probe(1.0 / beside::GAIN);
         assert!(raised == 1.0 && !goes_on, "{raised:.3}");
+    }
+
+    #[test]
+    fn a_step_back_to_the_old_rate_that_fails_takes_back_the_steps_before_it() {
+        let fails = |queue_since| {
+            let mut estimator = Estimator::new(0.97);
+            (estimator.estimate, estimator.queue_since) = (1.5e6, queue_since);
+            estimator.phase = Phase::Probe { gain: 1.8 };
+            estimator.verifies = Some(Verifies { before: 2e6, shown: 1e6 });
+            estimator.begin_round(Instant::from_ns(MS), 0);
+            estimator.end_probe_by_bytes(Instant::from_ns(151 * MS), 50_000, 1.8);
+            let Phase::Repays { until } = estimator.phase else { panic!("{:?}", estimator.phase) };
+            (estimator.estimate, until.as_ns() / MS)
+        };
+        assert_eq!(fails(Some(Instant::from_ns(100 * MS))), (1e6, 661), "1.7 times too much was sent for 150 ms");
+        assert_eq!(fails(None), (1.5e6, 391), "no queue shows");
     }
 }

@@ -75,8 +75,8 @@ const AGAIN_NS: u64 = 25 * MS;
 const TELLS_NS: u64 = 600 * MS;
 /// Packets tell what is left if they were sent after this part of the time until the queue should be gone.
 const TELLS_AFTER: f64 = 0.4;
-/// A queue stands that grows by so many seconds in a second. Where too few packets tell: one that has not grown. It has grown
-/// if it is longer than so many quarters of what it was.
+/// A queue stands if it grows by so many seconds in a second. Where too few packets tell, it stands if it has not grown. It
+/// has grown if it is longer than so many quarters of what it was.
 const STANDS: Range<f64> = -0.2..1.0;
 const STANDS_QUARTERS: u64 = 5;
 /// A queue that becomes so many times as long is drained at a lower rate at once.
@@ -126,7 +126,7 @@ impl Drain {
         if let Some(ns) = met_ns.filter(|met_ns| self.gain > GAIN_LEAST && *met_ns > most_ns) {
             return Some(Left::Much { ns, trend });
         }
-        // Whose queue it is that stood, its slope tells.
+        // The slope of a queue that stood tells whose it is.
         let is_told =
             if self.cause == Cause::Stood { told_ns.and(trend).is_some() } else { told_ns.or(grown_ns).is_some() };
         let waits = !is_told && self.queue_ns > AGAIN_NS && self.cause != Cause::Silence;

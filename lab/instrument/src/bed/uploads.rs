@@ -102,7 +102,7 @@ impl OtherMachine {
 /// Sends until it is over, and returns how many bytes came.
 fn carry(from: Socket, mut to: TcpStream, is_over: impl Fn() -> bool) -> std::io::Result<u64> {
     from.set_write_timeout(Some(LOOK))?;
-    // What was sent and has not come yet is given up at the end.
+    // At the end, bytes that are still on the way are given up.
     from.set_linger(Some(Duration::ZERO))?;
     let ends = to.try_clone()?;
     thread::scope(|scope| {

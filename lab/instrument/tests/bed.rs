@@ -63,7 +63,6 @@ fn a_bed_is_what_it_says_or_is_refused_and_leaves_nothing() {
         let shared = BedConfig { uploads: uploads.clone(), paths, ..config(Bottleneck::Router) };
         let bed = TestBed::build(shared).unwrap();
         bed.shape().unwrap();
-        bed.calibrate().unwrap();
         let before = bed.qdisc().unwrap().bytes;
         let came = bed.upload(&upload, Instant::now(), &AtomicBool::new(false)).unwrap();
         let passed = bed.qdisc().unwrap().bytes - before;

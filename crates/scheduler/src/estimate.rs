@@ -453,7 +453,7 @@ impl Estimator {
         } else {
             let sent = self.estimate * gain;
             if let Some(Verifies { shown, .. }) = self.verifies.filter(|_| self.queue_since.is_some()) {
-                // What the steps before this one sent may have filled a queue that did not show yet.
+                // Earlier steps may have filled a queue that did not show yet.
                 self.estimate = carried.clamp(shown.min(self.estimate), self.estimate);
                 self.settled = self.estimate;
             }

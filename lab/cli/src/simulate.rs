@@ -220,10 +220,12 @@ mod tests {
     fn packets_meet_uploads_and_the_lines_of_clients() {
         let text = "setting.link = { bottleneck = 'router', uploads = [{ from-s = 2, until-s = 9, streams = 3 }] }\n\
                     [[setting.groups]]\npath = { rtt-ms = 20, rate = '5mbit' }";
-        let plans = ready(&format!("{PLAIN}{text}"), "packets").unwrap().plans;
+        let Ready { plans, notes, .. } = ready(&format!("{PLAIN}{text}"), "packets").unwrap();
+        assert!(notes[0].contains("nor the line"), "{notes:?}");
         let PacketSettings { uploads, paths, .. } = model::packet_settings(&plans[0], Discipline::Fair, 1);
         let upload = uploads.unwrap();
         assert_eq!((upload.from_ns, upload.until_ns, upload.connections), (2_000_000_000, 9_000_000_000, 3));
+        assert_eq!(upload.rtt_ns, paths[0].rtt_ns);
         let line = paths[0].line.unwrap();
         assert_eq!((line.rate.to_string(), line.queue_bytes), ("5mbit".to_owned(), 151_400));
     }

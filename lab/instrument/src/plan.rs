@@ -31,7 +31,7 @@ use crate::{
     LabError,
     bed::{BedConfig, Emulation},
     replay::{Conditions, Log, Replay},
-    setting::{Accounting, GroupSetting, LinkSetting, Setting},
+    setting::{Accounting, GroupSetting, LONGEST_S, LinkSetting, Setting},
 };
 
 /// The conditions of a measurement, resolved.
@@ -59,8 +59,6 @@ pub struct Plan {
 /// From this rate on several segments share a packet of the stack, as the processor would otherwise be the
 /// bottleneck.
 const GSO_FROM_BITS_PER_SECOND: u64 = 50_000_000;
-/// A day: longer runs would need another way of storing outcomes.
-const LONGEST_S: f64 = 86_400.0;
 /// Time of a measurement beside sending: the bed, its calibration, single requests, the end.
 const OVERHEAD_S: f64 = 6.0;
 

@@ -6,6 +6,9 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use workload::{behaviour::Behaviour, rate::Rate, sequence::LoadMatch, surge::Surge};
 
+/// A day: longer runs would need another way of storing outcomes.
+pub(crate) const LONGEST_S: f64 = 86_400.0;
+
 /// The conditions of one measurement, without subject and seed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]

@@ -212,7 +212,7 @@ pub(super) fn packet_settings(plan: &Plan, discipline: Discipline, seed: u64) ->
             0 => u32::MAX,
             requests => requests,
         },
-        uploads: plan.bed.uploads.first().map(other_uploads),
+        uploads: plan.bed.uploads.first().map(|upload| other_uploads(upload, &plan.groups[0].setting.path)),
         seed,
         ..PacketSettings::new(plan.link.clone(), discipline)
     }
@@ -221,11 +221,11 @@ pub(super) fn packet_settings(plan: &Plan, discipline: Discipline, seed: u64) ->
 /// A full packet in the queue of a client's line.
 const FRAME_BYTES: u32 = 1514;
 
-/// Converts uploads. They are as far away as two machines of the test bed.
-fn other_uploads(upload: &UploadSetting) -> OtherUploads {
+/// Converts uploads, which go to clients at the end of this path.
+fn other_uploads(upload: &UploadSetting, path: &PathSetting) -> OtherUploads {
     let [from_ns, until_ns] = [upload.from_s, upload.until_s].map(|s| (s * 1e9) as u64);
     let lasts_ns = until_ns - from_ns;
-    let rtt_ns = ClientPath::DIRECT.rtt_ns;
+    let rtt_ns = client_path(path).rtt_ns;
     OtherUploads { from_ns, until_ns, lasts_ns, every_ns: lasts_ns, connections: upload.streams, rtt_ns }
 }
 
@@ -285,6 +285,11 @@ pub fn lacks(choice: ModelChoice, plan: &Plan) -> Vec<String> {
         lack(
             link.congestion != defaults.congestion,
             "the congestion control is simulated as cubic, which is not what `link.congestion` says",
+        );
+        let first = &plan.groups[0].setting.path;
+        lack(
+            !link.uploads.is_empty() && !PathSetting { rtt_ms: 0.0, ..first.clone() }.is_none(),
+            "uploads meet neither jitter, loss nor the line of the first group's clients",
         );
         lack(link.uploads.len() > 1, "of several `link.uploads` the first alone is simulated");
         lack(

@@ -7,7 +7,7 @@ use workload::rate::Rate;
 use super::prefix::MOST_GROUPS;
 use crate::{
     LabError,
-    setting::{Bottleneck, LinkSetting, PathSetting, ServerSetting, UploadSetting},
+    setting::{Bottleneck, LONGEST_S, LinkSetting, PathSetting, ServerSetting, UploadSetting},
 };
 
 /// The emulator of distance and loss.
@@ -25,7 +25,7 @@ pub enum Emulation {
     Own,
 }
 
-const LONGEST_UPLOAD_S: f64 = 86_400.0;
+/// Each takes two threads of this program.
 const MOST_STREAMS: u32 = 100;
 
 /// The configuration of a bed.
@@ -102,11 +102,11 @@ impl BedConfig {
             if self.bottleneck == Bottleneck::Server {
                 return wrong("another machine shares the bottleneck only if `link.bottleneck` is `router`");
             }
-            if !(0.0 <= *from_s && from_s < until_s && *until_s <= LONGEST_UPLOAD_S) {
+            if !(0.0 <= *from_s && from_s < until_s && *until_s <= LONGEST_S) {
                 return wrong("an upload has a `from-s`, from 0 on, and a later `until-s`, within a day");
             }
             if !(1..=MOST_STREAMS).contains(streams) {
-                return wrong("an upload has 1 to 100 streams");
+                return wrong(&format!("an upload has 1 to {MOST_STREAMS} streams"));
             }
         }
         for (group, path) in self.paths.iter().enumerate() {

@@ -120,9 +120,14 @@ impl Measurement<'_> {
         let load_run =
             LoadRun { demand, start, until: self.plan.duration, drain: self.plan.drain, sources: 0, patient: false };
         let sampler = Sampler::start(bed, start, self.servers.port)?;
+        // Whether the driver has ended: uploads end with it at the latest.
         let is_over = &AtomicBool::new(false);
         let (drive, sent) = thread::scope(|scope| {
-            let driver = scope.spawn(move || self.load(bed, load_run));
+            let driver = scope.spawn(move || {
+                let drive = self.load(bed, load_run);
+                is_over.store(true, Ordering::Relaxed);
+                drive
+            });
             let upload = |upload| (upload, scope.spawn(move || bed.upload(upload, start, is_over)));
             let uploads: Vec<_> = self.plan.bed.uploads.iter().map(upload).collect();
             // Stops waiting if the driver has ended early.
@@ -138,9 +143,7 @@ impl Measurement<'_> {
             }
             wait_until(start + self.plan.duration);
             let sent = bed.qdisc()?;
-            let drive = driver.join().map_err(|_| LabError::TestBed("the load generator panicked".to_owned()));
-            is_over.store(true, Ordering::Relaxed);
-            let drive = drive??;
+            let drive = driver.join().map_err(|_| LabError::TestBed("the load generator panicked".to_owned()))??;
             for (UploadSetting { from_s, until_s, streams, congestion }, upload) in uploads {
                 let bytes = upload.join().map_err(|_| LabError::TestBed("an upload panicked".to_owned()))??;
                 notes.push(format!(

@@ -196,10 +196,12 @@ impl Drain {
         matches!(left, Left::Much { ns, .. } if !self.has_grown(ns)) && self.is_elsewhere(left)
     }
 
-    /// Whether the link has carried far more than this rate since the queue showed, and a good part of the rate that was known.
-    /// Then it is none of the link, too: what passed was only what was sent. Both are in bits per second.
-    pub fn has_carried_more(&self, now: Instant, seen: &RoundTrips, bits: f64, known: f64) -> bool {
-        seen.most_carried(now, self.since).is_some_and(|most| bits < TOO_SLOW * most && most > GOOD_PART * known)
+    /// Whether the queue is none of the link, though it has shown this rate: what passed was only what was sent. That is so if
+    /// the link has carried far more since then, and a good part of the rate that was `settled`. It is so, too, if others keep
+    /// the queue before a link of the `known` rate. All rates are in bits per second.
+    pub fn shows_others(&self, now: Instant, seen: &RoundTrips, bits: f64, settled: f64, known: f64) -> bool {
+        let carried_more = |most| bits < TOO_SLOW * most && most > GOOD_PART * settled;
+        seen.most_carried(now, self.since).is_some_and(carried_more) || seen.stands_beside(self.since, bits, known)
     }
 
     /// If this rate of the link, in bits per second, does not explain how fast the queue shrank: the least one that does.

@@ -386,12 +386,13 @@ impl Estimator {
         // A link that is faster than what was sent has no queue.
         let shown = shown.or(drain.shown).map(|shown| shown.min(self.most));
         let well = self.beside.well(now);
-        let carried_more =
-            well.is_some() && shown.is_some_and(|shown| drain.has_carried_more(now, seen, shown, self.settled));
-        let is_elsewhere = carried_more || drain.is_elsewhere(left);
+        let shows_others = shown
+            .zip(well)
+            .is_some_and(|(shown, well)| drain.shows_others(now, seen, shown, self.settled, self.settled.max(well)));
+        let is_elsewhere = shows_others || drain.is_elsewhere(left);
         let refuted = shown.and_then(|shown| drain.refuted_by(now, seen, left, sent_in_round_bytes, shown));
         if is_elsewhere {
-            let is_sure = carried_more || drain.is_surely_elsewhere(left);
+            let is_sure = shows_others || drain.is_surely_elsewhere(left);
             self.round_trips.learn_paths(now, drain.began, drain.queue_ns, well.is_some() && is_sure);
             self.estimate = self.settled.max(well.filter(|_| is_sure).unwrap_or(0.0));
         } else if let Some(least) = refuted {

@@ -15,6 +15,7 @@ mod others;
 mod paths;
 mod sample;
 mod silence;
+mod standing;
 #[cfg(test)]
 mod tests;
 mod trend;

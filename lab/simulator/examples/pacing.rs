@@ -359,7 +359,7 @@ fn beside_downloads() -> [Condition; 9] {
 }
 
 /// Clients at 20 ms. Others send as fast as CUBIC lets them, and the site's load is 0.4 of the line meanwhile.
-fn beside_uploads() -> [Condition; 12] {
+fn beside_uploads() -> [Condition; 18] {
     let all = OtherUploads {
         from_ns: 20 * S,
         until_ns: 40 * S,
@@ -367,6 +367,7 @@ fn beside_uploads() -> [Condition; 12] {
         every_ns: 20 * S,
         connections: 1,
         rtt_ns: 20 * MS,
+        window_segments: None,
     };
     let two_seconds = OtherUploads { lasts_ns: 2 * S, every_ns: 5 * S, ..all };
     let short = OtherUploads { lasts_ns: 400 * MS, every_ns: 1_500 * MS, ..all };
@@ -374,6 +375,13 @@ fn beside_uploads() -> [Condition; 12] {
     let beside = |uploads, queue_packets, condition: Condition| {
         let queue_packets = Some(queue_packets);
         late(Condition { uploads: Some(uploads), queue_packets, paths: vec![far(20)], ..condition })
+    };
+    // BBR's window is twice the product of bandwidth and round trip, which nearby is a few packets.
+    let fixed = |segments, uploads| OtherUploads { window_segments: Some(segments), ..uploads };
+    let near = |condition: Condition| Condition {
+        uploads: condition.uploads.map(|uploads| OtherUploads { rtt_ns: MS, ..uploads }),
+        paths: Vec::new(),
+        ..condition
     };
     let at = |mbit: f64, name: &str| plain(&format!("{mbit} Mbit/s, {name}"), mbit, "0.8");
     [
@@ -395,6 +403,20 @@ fn beside_uploads() -> [Condition; 12] {
         },
         beside(OtherUploads { connections: 4, ..all }, 100, at(10.0, "four uploads from second 20 to 40")),
         beside(all, 30, at(10.0, "an upload from second 20 to 40, a queue of 30 packets")),
+        beside(fixed(34, all), 100, at(10.0, "an upload with 34 packets from second 20 to 40")),
+        near(beside(fixed(6, all), 100, at(10.0, "clients nearby, an upload with 6 packets from second 20 to 40"))),
+        near(beside(
+            fixed(6, two_seconds),
+            100,
+            at(10.0, "clients nearby, uploads of 2 s with 6 packets from second 20 to 40"),
+        )),
+        near(beside(fixed(6, from_start), 100, at(10.0, "clients nearby, an upload with 6 packets until second 40"))),
+        near(beside(fixed(4, all), 50, at(2.0, "clients nearby, an upload with 4 packets from second 20 to 40"))),
+        near(kept(beside(
+            fixed(12, all),
+            300,
+            at(50.0, "kept alive, clients nearby, an upload with 12 packets from second 20 to 40"),
+        ))),
     ]
 }
 

@@ -210,6 +210,9 @@ impl Packets {
         for _ in 0..uploads.connections {
             let id = self.add_connection(UPLOADS, |connection| {
                 (connection.handshake.established, connection.handshake.server_established) = (true, true);
+                if let Some(segments) = uploads.window_segments {
+                    connection.sender.fix_window(segments);
+                }
                 connection.sender.handle_established(now_ns, Some(uploads.rtt_ns));
                 connection.sender.handle_write(now_ns, ENDLESS_BYTES);
             });

@@ -226,7 +226,15 @@ fn other_uploads(upload: &UploadSetting, path: &PathSetting) -> OtherUploads {
     let [from_ns, until_ns] = [upload.from_s, upload.until_s].map(|s| (s * 1e9) as u64);
     let lasts_ns = until_ns - from_ns;
     let rtt_ns = client_path(path).rtt_ns;
-    OtherUploads { from_ns, until_ns, lasts_ns, every_ns: lasts_ns, connections: upload.streams, rtt_ns }
+    OtherUploads {
+        from_ns,
+        until_ns,
+        lasts_ns,
+        every_ns: lasts_ns,
+        connections: upload.streams,
+        rtt_ns,
+        window_segments: None,
+    }
 }
 
 /// Converts a path. The distance of a path is added to that of the test bed itself.

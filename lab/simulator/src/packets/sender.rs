@@ -23,6 +23,11 @@ impl Sender {
         self.pace();
     }
 
+    /// So many segments are under way while there is more to send, whatever is lost.
+    pub fn fix_window(&mut self, segments: u32) {
+        self.fixed_window = Some(segments);
+    }
+
     /// The server writes.
     pub fn handle_write(&mut self, now_ns: u64, bytes: u64) {
         if self.flight.is_empty() && self.unsent_bytes == 0 && bytes > 0 {
@@ -59,7 +64,7 @@ impl Sender {
     /// may wait, in whole segments.
     pub fn room_bytes(&self, limit_bytes: u64) -> u64 {
         let segment_bytes = u64::from(self.segment_bytes);
-        let now = if self.is_throttled(1) { 0 } else { u64::from(self.cubic.window.saturating_sub(self.in_flight())) };
+        let now = if self.is_throttled(1) { 0 } else { u64::from(self.window().saturating_sub(self.in_flight())) };
         let waiting = limit_bytes.saturating_sub(self.unsent_bytes).div_ceil(segment_bytes);
         (now + waiting).saturating_mul(segment_bytes)
     }
@@ -75,7 +80,7 @@ impl Sender {
         let rtt_ns = self.times.smoothed_ns?;
         Some(scheduler::Path {
             rtt_ns,
-            window_segments: self.cubic.window,
+            window_segments: self.window(),
             mss_bytes: self.segment_bytes,
             delivery_bytes_per_second: self.delivery.bytes_per_second(self.segment_bytes),
         })
@@ -85,7 +90,7 @@ impl Sender {
     pub fn poll_segment(&mut self, now_ns: u64, has_place: bool) -> Option<Outgoing> {
         let outgoing = match self.next_lost() {
             Some(at) => {
-                if self.in_flight() >= self.cubic.window || self.is_throttled(2) {
+                if self.in_flight() >= self.window() || self.is_throttled(2) {
                     return None;
                 }
                 if !has_place {
@@ -99,7 +104,7 @@ impl Sender {
                     self.note_limits(false);
                     return None;
                 }
-                if self.in_flight() >= self.cubic.window {
+                if self.in_flight() >= self.window() {
                     self.validate(now_ns, true);
                     return None;
                 }

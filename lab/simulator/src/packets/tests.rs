@@ -315,6 +315,7 @@ fn an_upload_takes_what_the_site_leaves_and_ends_in_time() {
         every_ns: 10 * S,
         connections: 1,
         rtt_ns: 20 * MS,
+        window_segments: None,
     };
     let at = |uploads| PacketSettings {
         bottleneck: BottleneckAt::Router,
@@ -339,4 +340,12 @@ fn an_upload_takes_what_the_site_leaves_and_ends_in_time() {
     assert!((0.35..0.75).contains(&beside), "{beside:.3}");
     let alone_ns = serve(at(None), &[request(S, 5_000_000)]).0[0].end_ns;
     assert!(alone_ns < 7 * S && end_ns > 8 * S, "{alone_ns} and {end_ns}");
+    // 34 packets fill the path and a short queue. A site that makes the queue longer leaves them a small part of the line.
+    let fixed = OtherUploads { window_segments: Some(34), ..upload };
+    let (_, alone) = uploaded(fixed, &[late]);
+    assert!((0.95..1.02).contains(&alone), "{alone:.3}: the line is full");
+    let until_second_6 = OtherUploads { until_ns: 6 * S, ..fixed };
+    let (beside_fixed_ns, beside) = uploaded(until_second_6, &[request(S, 5_000_000), late]);
+    assert!((0.05..0.25).contains(&beside), "{beside:.3} of what passes in ten seconds, in five");
+    assert!(beside_fixed_ns < end_ns, "{beside_fixed_ns} and {end_ns}");
 }

@@ -14,6 +14,8 @@ pub(in super::super) struct Sender {
     /// `None` where frames leave the sender's own device at once.
     pub(super) small_queue: Option<SmallQueue>,
     pub(super) cubic: Cubic,
+    /// In place of the window of that, if it is set.
+    pub(super) fixed_window: Option<u32>,
     pub(super) state: CongestionState,
     pub(super) flight: VecDeque<Segment>,
     pub(super) una: u64,
@@ -169,6 +171,7 @@ impl Sender {
             segment_bytes,
             small_queue,
             cubic: Cubic::default(),
+            fixed_window: None,
             state: CongestionState::Open,
             flight: VecDeque::new(),
             una: 0,
@@ -212,6 +215,11 @@ impl Sender {
         self.queued_bytes + 1 > limit && self.flight.len() > 1
     }
 
+    /// How many segments may be under way.
+    pub(super) fn window(&self) -> u32 {
+        self.fixed_window.unwrap_or(self.cubic.window)
+    }
+
     pub(super) fn send(&mut self, now_ns: u64) -> Outgoing {
         let payload_bytes = self.unsent_bytes.min(u64::from(self.segment_bytes)) as u32;
         if self.in_flight() == 0 {
@@ -236,8 +244,8 @@ impl Sender {
             snapshot: self.delivery.snapshot(now_ns),
         });
         self.sent(now_ns, payload_bytes);
-        self.note_limits(self.in_flight() >= self.cubic.window);
-        self.validate(now_ns, self.in_flight() >= self.cubic.window);
+        self.note_limits(self.in_flight() >= self.window());
+        self.validate(now_ns, self.in_flight() >= self.window());
         self.arm(now_ns, false);
         Outgoing { seq, payload_bytes, pushed, again: false }
     }

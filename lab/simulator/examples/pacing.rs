@@ -358,7 +358,8 @@ fn beside_downloads() -> [Condition; 9] {
     ]
 }
 
-/// Clients at 20 ms. Others send as fast as CUBIC lets them, and the site's load is 0.4 of the line meanwhile.
+/// Clients at 20 ms, or nearby. Others send as fast as CUBIC lets them, or with a fixed window. The site's load is 0.4 of
+/// the line meanwhile.
 fn beside_uploads() -> [Condition; 18] {
     let all = OtherUploads {
         from_ns: 20 * S,

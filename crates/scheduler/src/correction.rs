@@ -519,7 +519,7 @@ impl Correction {
         let shows_others = shown.is_some_and(|shown| drain.shows_others(now, seen, shown, self.settled, self.settled));
         let refuted = shown.and_then(|shown| drain.refuted_by(now, seen, left, sent_in_round_bytes, shown));
         let mut is_learned = true;
-        if shows_others || drain.is_elsewhere(left) {
+        if shows_others || drain.is_elsewhere(seen, left) {
             let is_sure = shows_others || drain.is_surely_elsewhere(left);
             self.round_trips.learn_paths(now, drain.began, drain.queue_ns, is_sure);
         } else if let Some(shown) = shown.filter(|_| refuted.is_none()) {

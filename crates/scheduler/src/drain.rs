@@ -79,6 +79,9 @@ const TELLS_AFTER: f64 = 0.4;
 /// has grown if it is longer than so many quarters of what it was.
 const STANDS: Range<f64> = -0.2..1.0;
 const STANDS_QUARTERS: u64 = 5;
+/// A queue is constant if it grows or shrinks by less than so many seconds in a second. At a rate below that of the link none
+/// of it is.
+const CONSTANT: f64 = 0.03;
 /// A queue that becomes so many times as long is drained at a lower rate at once.
 const GROWS_MOST: u64 = 3;
 /// Half of the rate that a queue shows is sent if it is below this part of the one that was known, but half of no less than
@@ -149,7 +152,7 @@ impl Drain {
         carried_all: bool,
     ) -> Option<Self> {
         let Left::Much { ns, trend } = left else { return None };
-        let is_last = self.gain <= DEEP_SLOW || self.cause == Cause::Silence;
+        let is_last = self.gain <= DEEP_SLOW || self.cause == Cause::Silence || self.is_longer_path(seen, left);
         if is_last || ns <= AGAIN_NS && !carried_all {
             return None;
         }
@@ -185,15 +188,27 @@ impl Drain {
         queue_ns > self.queue_ns / 4 * STANDS_QUARTERS
     }
 
-    /// Whether the queue is none of the link: it did not shrink at a small part of a rate at which it did not grow.
-    pub fn is_elsewhere(&self, left: Left) -> bool {
+    /// Whether it is no queue at all: what new clients seemed to meet has not changed. Their paths are longer than they were
+    /// guessed to be.
+    fn is_longer_path(&self, seen: &RoundTrips, left: Left) -> bool {
+        let is_constant = matches!(left, Left::Much { trend: Some(trend), .. } if trend.abs() < CONSTANT);
+        is_constant && seen.are_guessed(self.began)
+    }
+
+    /// Whether the queue is none of the link: it did not shrink at a small part of a rate at which it did not grow, or it is no
+    /// queue.
+    pub fn is_elsewhere(&self, seen: &RoundTrips, left: Left) -> bool {
+        self.stood_throughout(left) || self.is_longer_path(seen, left)
+    }
+
+    fn stood_throughout(&self, left: Left) -> bool {
         let Left::Much { ns, trend } = left else { return false };
         self.cause == Cause::Stood && trend.map_or(ns <= AGAIN_NS || !self.has_grown(ns), |trend| trend > STANDS.start)
     }
 
     /// Whether it surely is: it did not become longer at that small part.
     pub fn is_surely_elsewhere(&self, left: Left) -> bool {
-        matches!(left, Left::Much { ns, .. } if !self.has_grown(ns)) && self.is_elsewhere(left)
+        matches!(left, Left::Much { ns, .. } if !self.has_grown(ns)) && self.stood_throughout(left)
     }
 
     /// Whether the queue is none of the link, though it has shown this rate: what passed was only what was sent. That is so if
@@ -233,6 +248,7 @@ fn deep(seen: &RoundTrips, bits: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::round_trips::{Load, RoundTrip, RttKind};
 
     const BITS: f64 = 10e6;
 
@@ -305,21 +321,48 @@ mod tests {
 
     #[test]
     fn a_queue_is_elsewhere_if_it_stood_and_does_not_shrink_at_a_small_part_of_the_rate() {
-        assert!(drain(80, DEEP, Cause::Stood).is_elsewhere(much(75, -0.05)));
-        assert!(!drain(80, DEEP, Cause::Stood).is_elsewhere(much(75, -0.8)));
-        assert!(!drain(80, DEEP, Cause::Stood).is_elsewhere(Left::Little));
+        let seen = RoundTrips::default();
+        assert!(drain(80, DEEP, Cause::Stood).is_elsewhere(&seen, much(75, -0.05)));
+        assert!(!drain(80, DEEP, Cause::Stood).is_elsewhere(&seen, much(75, -0.8)));
+        assert!(!drain(80, DEEP, Cause::Stood).is_elsewhere(&seen, Left::Little));
         let few = |ms: u64| Left::Much { ns: ms * MS, trend: None };
-        assert!(drain(80, DEEP, Cause::Stood).is_elsewhere(few(100)));
-        assert!(!drain(80, DEEP, Cause::Stood).is_elsewhere(few(101)), "it has grown, and too few packets tell how");
-        assert!(drain(10, DEEP, Cause::Stood).is_elsewhere(few(25)), "so short a one may be jitter");
-        assert!(!drain(80, GAIN_LEAST, Cause::Shows).is_elsewhere(much(75, -0.05)));
+        assert!(drain(80, DEEP, Cause::Stood).is_elsewhere(&seen, few(100)));
+        assert!(
+            !drain(80, DEEP, Cause::Stood).is_elsewhere(&seen, few(101)),
+            "it has grown, and too few packets tell how"
+        );
+        assert!(drain(10, DEEP, Cause::Stood).is_elsewhere(&seen, few(25)), "so short a one may be jitter");
+        assert!(!drain(80, GAIN_LEAST, Cause::Shows).is_elsewhere(&seen, much(75, -0.05)));
+    }
+
+    #[test]
+    fn what_new_clients_seem_to_meet_is_no_queue_if_it_does_not_change() {
+        // A client is known for three seconds. Then one comes with each packet, or it stays alone.
+        let seen = |come: bool| {
+            let mut seen = RoundTrips::default();
+            for n in 0..320 {
+                let client = if come && n >= 300 { n } else { 1 };
+                let load = Load { sent_bytes: n * 10_000, room_at: at(10 * n), waits: true, chunk_bytes: 4_344 };
+                seen.handle_load(at(10 * n), load);
+                let round_trip = RoundTrip { path: client << 16, ns: 20 * MS, kind: RttKind::Handshake, age_ns: 0 };
+                seen.handle_round_trip(at(10 * n), round_trip, 0);
+            }
+            seen
+        };
+        let (new, known) = (seen(true), seen(false));
+        let first = Drain::new(at(3_000), &new, 30 * MS, at(2_900), GAIN, Cause::Shows);
+        let next = |seen, trend| first.next(at(3_200), seen, much(30, trend), BITS, None, false).is_some();
+        assert!(first.is_elsewhere(&new, much(30, 0.01)) && !next(&new, 0.01));
+        assert!(!first.is_elsewhere(&new, much(30, -0.1)) && next(&new, -0.1), "it changes");
+        assert!(!first.is_elsewhere(&known, much(30, 0.01)) && next(&known, 0.01), "the client is known");
+        assert!(!first.is_surely_elsewhere(much(30, 0.01)));
     }
 
     #[test]
     fn a_queue_that_became_longer_may_be_that_of_a_far_slower_link() {
-        let stood = drain(80, DEEP, Cause::Stood);
+        let (seen, stood) = (RoundTrips::default(), drain(80, DEEP, Cause::Stood));
         assert!(stood.is_surely_elsewhere(much(80, 0.0)));
-        assert!(stood.is_elsewhere(much(160, 0.5)) && !stood.is_surely_elsewhere(much(160, 0.5)));
+        assert!(stood.is_elsewhere(&seen, much(160, 0.5)) && !stood.is_surely_elsewhere(much(160, 0.5)));
         assert!(!drain(80, GAIN_LEAST, Cause::Shows).is_surely_elsewhere(much(80, 0.0)));
     }
 

@@ -389,7 +389,7 @@ impl Estimator {
         let shows_others = shown
             .zip(well)
             .is_some_and(|(shown, well)| drain.shows_others(now, seen, shown, self.settled, self.settled.max(well)));
-        let is_elsewhere = shows_others || drain.is_elsewhere(left);
+        let is_elsewhere = shows_others || drain.is_elsewhere(seen, left);
         let refuted = shown.and_then(|shown| drain.refuted_by(now, seen, left, sent_in_round_bytes, shown));
         if is_elsewhere {
             let is_sure = shows_others || drain.is_surely_elsewhere(left);

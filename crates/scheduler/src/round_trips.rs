@@ -19,6 +19,7 @@ mod standing;
 #[cfg(test)]
 mod tests;
 mod trend;
+mod usual;
 mod voices;
 
 use alloc::{collections::VecDeque, vec::Vec};
@@ -153,8 +154,6 @@ const PRESENT_GAPS: u64 = 4;
 /// Where clients are far, the time and the number are larger: so many round trips, and so many samples.
 const FAR_ROUND_TRIPS: u64 = 6;
 const PRESENT_MOST_FAR: usize = 64;
-/// The usual excess is the median of so many round trips at least.
-const USUAL_LEAST: usize = 3;
 /// So short a round trip meets no queue that matters, whatever its path is.
 const SHORT_NS: u64 = 150 * MS;
 /// The pacer's own queue is looked for in the round trips of this time, if there are so many.
@@ -217,8 +216,10 @@ impl RoundTrips {
         if is_left_out && !(counts_with_jitter && has_jitter()) {
             return;
         }
-        let usual_ns = self.usual_excess_ns(now);
-        let above_ns = self.paths.above_shortest(now, path, rtt_ns, usual_ns);
+        let recent = self.samples.iter().rev().take_while(|it| now.ns_since(it.at) <= PRESENT_LONGEST_NS);
+        let usual_ns = if self.paths.has_seen(path) { None } else { usual::excess_ns(recent, sent_at) };
+        let above = self.paths.above_shortest(now, path, rtt_ns, usual_ns);
+        let (above_ns, is_guessed) = (above.map(|it| it.ns), above.is_some_and(|it| it.is_guessed));
         // Most were sent a moment ago, and the points of two seconds fill a processor's cache.
         let points = self.points.iter().rev().chain(self.early_points.iter().rev());
         let Some(before) = points.copied().find(|it| it.at <= sent_at) else { return };
@@ -237,7 +238,7 @@ impl RoundTrips {
         if let Some(above_ns) = above_ns.filter(|_| kind != RttKind::LateData) {
             self.noise.handle(now, above_ns as i64 - own_ns as i64);
         }
-        let new = Sample { path, at: now, sent_at, rtt_ns, above_ns, own_ns, delivered_bytes, busy_ns };
+        let new = Sample { path, at: now, sent_at, rtt_ns, above_ns, is_guessed, own_ns, delivered_bytes, busy_ns };
         if self.voices.doubts(&new) {
             let level_ns = self.level_ns(now);
             self.voices.handle_doubted(new, level_ns, &mut self.samples);
@@ -287,13 +288,6 @@ impl RoundTrips {
             .collect();
         let middle = queues.len() / 2;
         (!queues.is_empty()).then(|| *queues.select_nth_unstable(middle).1)
-    }
-
-    /// The median excess of the last round trips, if there are enough: what one on any path has now.
-    fn usual_excess_ns(&self, now: Instant) -> Option<u64> {
-        let recent = self.samples.iter().rev().take_while(|it| now.ns_since(it.at) <= PRESENT_LONGEST_NS);
-        let mut met = Few::<PRESENT_LEAST>::from_iter(recent.filter_map(|it| it.above_ns).map(|ns| ns as i64));
-        (met.len >= USUAL_LEAST).then(|| met.nth(met.len / 2).cast_unsigned())
     }
 
     /// The excess of the last round trip, with the pacer's own queue in it.

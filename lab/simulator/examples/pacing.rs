@@ -267,6 +267,7 @@ fn auto_conditions() -> Vec<Condition> {
     ]);
     conditions.extend(beside_downloads());
     conditions.extend(beside_uploads());
+    conditions.extend(strangers());
     conditions
 }
 
@@ -310,6 +311,37 @@ fn homes(large: HeavyTail) -> [Condition; 6] {
 /// Clients at 10 to 69 ms that come to the site and go.
 fn visitors(client: fn(usize) -> usize, condition: Condition) -> Condition {
     late(Condition { paths: (0..6_000).map(|n| far(10 + n % 60)).collect(), client, ..condition })
+}
+
+/// Visitors of one page, 5 to 200 ms away in no order, so nothing is known of a client when it comes.
+fn strangers() -> [Condition; 7] {
+    const LINES_MBIT: [f64; 5] = [2.0, 5.0, 10.0, 20.0, 50.0];
+    let far_ms = |n: usize| 5 + n as u64 * 7919 % 1009 * 195 / 1009;
+    let come = |path: &dyn Fn(usize) -> ClientPath, condition: Condition| {
+        late(Condition { paths: (0..6_000).map(path).collect(), client: once, ..condition })
+    };
+    let plainly = |condition: Condition| come(&|n| far(far_ms(n)), condition);
+    let at = |mbit: f64, name: &str| plain(&format!("{mbit} Mbit/s, strangers{name}"), mbit, "0.8");
+    let jitter = |n: usize| ClientPath { jitter_ns: far_ms(n) * MS / 10, ..far(far_ms(n)) };
+    let line = |n: usize| ClientPath {
+        line: Some(ClientLine { rate: rate(LINES_MBIT[n % LINES_MBIT.len()]), queue_bytes: 200 * 1514 }),
+        ..far(far_ms(n))
+    };
+    let [_, downloads, ..] = beside_downloads();
+    let [upload, ..] = beside_uploads();
+    [
+        plainly(at(10.0, "")),
+        come(&jitter, at(10.0, ", jitter of a tenth of the RTT")),
+        kept(plainly(at(20.0, ", kept alive"))),
+        plainly(Condition { mbit: vec![(0, 10.0), (20, 5.0)], ..at(10.0, ", half of it from second 20") }),
+        plainly(Condition { downloads: downloads.downloads, ..at(10.0, ", downloads of 2 s from second 20 to 40") }),
+        plainly(Condition {
+            uploads: upload.uploads,
+            queue_packets: upload.queue_packets,
+            ..at(10.0, ", an upload from second 20 to 40")
+        }),
+        come(&line, at(20.0, ", lines of 2 to 50 Mbit/s")),
+    ]
 }
 
 /// Each visitor asks for a page, which is eight requests, and does not come back.

@@ -49,6 +49,8 @@ struct Line<'a> {
     link: &'a Link,
     /// To each of the clients.
     paths: Vec<ClientPath>,
+    /// So many requests in a row are of one client.
+    requests_per_visit: usize,
     load: f64,
     /// The size of its token bucket.
     burst_bytes: u64,
@@ -64,6 +66,7 @@ impl<'a> Line<'a> {
         Self {
             link,
             paths: vec![path],
+            requests_per_visit: 1,
             load: 1.05,
             burst_bytes: 1_600,
             requests_per_connection: 1,
@@ -81,7 +84,17 @@ fn serve(link: &Link, path: ClientPath, known: Option<Rate>, seed: u64) -> Vec<S
 
 /// The same of any line.
 fn serve_line(line: &Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
-    let &Line { link, ref paths, load, burst_bytes, requests_per_connection, downloads, uploads, queue_packets } = line;
+    let &Line {
+        link,
+        ref paths,
+        requests_per_visit,
+        load,
+        burst_bytes,
+        requests_per_connection,
+        downloads,
+        uploads,
+        queue_packets,
+    } = line;
     let finder = match known {
         Some(known) => Finder::with_rate(
             scheduler::Instant::ORIGIN,
@@ -120,7 +133,7 @@ fn serve_line(line: &Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
             let until_ns = requests.peek().map_or(at_ns, |(_, request)| request.at_ns.min(at_ns));
             while model.poll_end(until_ns).is_some() {}
             let Some((number, mut request)) = requests.next_if(|(_, request)| request.at_ns < at_ns) else { break };
-            request.group = (number as usize % paths.len()) as u16;
+            request.group = (number as usize / requests_per_visit % paths.len()) as u16;
             model.handle_request(request.at_ns, Ticket(number), &request);
         }
         let bits = model.pace().and_then(Pace::rate).map_or(f64::INFINITY, |rate| rate.bits_per_second() as f64);
@@ -349,6 +362,18 @@ fn many_clients_of_a_slow_line_show_its_rate() {
     for seed in 9_001..9_017 {
         let used = used(&serve_line(&line, None, seed), &link, FOUND_S, ENDS_S);
         assert!(used > 0.75, "seed {seed}: {used:.3} used");
+    }
+}
+
+/// Each client asks for a page and goes, so its shortest round trip is never known.
+#[test]
+fn strangers_show_the_rate() {
+    let link = Link::constant(rate(10.0));
+    let paths = (0..2_000).map(|n| far(10 + n % 60)).collect();
+    let line = Line { paths, requests_per_visit: 8, load: 0.8, ..Line::new(&link, ClientPath::DIRECT) };
+    for seed in 9_201..9_213 {
+        let paced = paced(&serve_line(&line, None, seed), FOUND_S, ENDS_S);
+        assert!((0.82..1.12).contains(&paced), "seed {seed}: paced at {paced:.3} of the link");
     }
 }
 

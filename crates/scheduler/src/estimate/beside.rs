@@ -18,8 +18,11 @@ pub(super) struct Beside {
 /// The gain of a probe beside a queue of others, and how long it lasts at least: what comes back has to show a rate.
 pub(super) const GAIN: f64 = 1.25;
 pub(super) const LASTS_NS: u64 = 150 * MS;
-/// So long is waited with it while work waits.
+/// So long is waited with it while work waits. Where no queue of others was found, it is waited for longer, and for the time of so
+/// many grants: on a slow line work waits for seconds at the right rate, too.
 const STARVES_NS: u64 = 2_000 * MS;
+const STARVES_ALONE_NS: u64 = 4_000 * MS;
+const STARVES_ALONE_GRANTS: u64 = 800;
 /// A rate that was known well is believed for so long when a far lower one seems to be known: one below this part.
 const WELL_NS: u64 = 60_000 * MS;
 const FAR: f64 = 0.85;
@@ -47,15 +50,27 @@ impl Beside {
         self.well(now).is_some_and(|well| bits <= well * FAR)
     }
 
-    /// Whether work has waited for long at this rate, in bits per second, and it was not known well.
+    /// Whether work has waited for long at this rate, in bits per second, beside a queue of others, and the rate was not known well.
     pub fn starves(&self, now: Instant, bits: f64) -> bool {
-        let is_well = self.well(now).is_some() && !self.knew_more(now, bits);
-        !is_well && self.waits_long(now)
+        !self.is_well(now, bits) && self.waits_long(now)
+    }
+
+    /// The same where no queue of others was found. A grant takes this time.
+    pub fn starves_alone(&self, now: Instant, bits: f64, grant_ns: u64) -> bool {
+        !self.is_well(now, bits) && self.has_waited(now, STARVES_ALONE_NS.max(STARVES_ALONE_GRANTS * grant_ns))
+    }
+
+    fn is_well(&self, now: Instant, bits: f64) -> bool {
+        self.well(now).is_some() && !self.knew_more(now, bits)
     }
 
     /// Whether work has waited for long.
     pub fn waits_long(&self, now: Instant) -> bool {
-        self.waits_since.is_some_and(|since| now.ns_since(since) >= STARVES_NS)
+        self.has_waited(now, STARVES_NS)
+    }
+
+    fn has_waited(&self, now: Instant, least_ns: u64) -> bool {
+        self.waits_since.is_some_and(|since| now.ns_since(since) >= least_ns)
     }
 }
 
@@ -89,6 +104,9 @@ mod tests {
         beside.handle_known(at(3_000), 8e6);
         assert!(!beside.starves(at(3_100), 8e6), "the rate is that one");
         assert!(beside.starves(at(3_100), 2e6), "it is far lower");
+        let starves_alone = |ms, grant_ms| beside.starves_alone(at(ms), 2e6, grant_ms * MS);
+        assert_eq!([4_900, 5_000].map(|ms| starves_alone(ms, 3)), [false, true]);
+        assert_eq!([8_900, 9_000].map(|ms| starves_alone(ms, 10)), [false, true]);
         beside.handle_backlog(at(3_400), false);
         beside.handle_backlog(at(3_500), true);
         assert!(!beside.starves(at(3_600), 2e6), "nothing waited in between");

@@ -1,7 +1,7 @@
 //! How the estimator and the machine that keeps a known rate take turns.
 
 use super::{Estimator, NO_BOTTLENECK_BITS, PROBE_EVERY_MAX_NS, PROBE_EVERY_NS, VERIFIES, beside, phase::Phase};
-use crate::{round_trips::RoundTrips, time::Instant};
+use crate::{round_trips::RoundTrips, time::Instant, units::Rate};
 
 impl Estimator {
     /// The rate of the link is known well, in bits per second.
@@ -15,14 +15,20 @@ impl Estimator {
         self.beside.handle_backlog(now, waits);
     }
 
-    /// Whether this rate is probably too low, in bits per second: work waits for long beside a queue of others, or a far higher
-    /// rate was known well lately.
+    /// Whether this rate is probably too low, in bits per second: work waits for long and it was not known well, or a far higher
+    /// one was lately.
     pub(crate) fn is_too_low(&self, now: Instant, bits: f64, seen: &RoundTrips) -> bool {
         let knew_more = self.beside.knew_more(now, bits);
         let since_probe_ns = now.ns_since(self.last_probe);
         let waits_long = self.beside.waits_long(now) && since_probe_ns >= PROBE_EVERY_MAX_NS;
-        let starves = self.beside.starves(now, self.estimate) && since_probe_ns >= self.probe_after_ns;
-        knew_more && (waits_long || seen.is_surely_elsewhere(now)) || starves && seen.is_elsewhere(now)
+        let starves = if seen.is_elsewhere(now) {
+            self.beside.starves(now, self.estimate)
+        } else {
+            let grant_ns = seen.chunk_ns(Rate::clamped(bits));
+            self.beside.starves_alone(now, self.estimate, grant_ns) && seen.is_guessed(now)
+        };
+        let may_try = since_probe_ns >= self.probe_after_ns;
+        knew_more && (waits_long || seen.is_surely_elsewhere(now)) || starves && may_try
     }
 
     /// The estimate, if it was measured and nothing is being measured.

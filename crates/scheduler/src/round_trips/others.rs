@@ -12,6 +12,11 @@ use crate::time::{Instant, MS};
 /// A queue that shows is looked at for so long. It is of others if the link carries this part of what is sent.
 const LOOKS_NS: u64 = 300 * MS;
 const CARRIES: f64 = 0.85;
+/// A queue that seems to show where clients are new is compared with what packets of so long before met, and with the queues of
+/// links down to this part of the rate.
+const BEFORE_NS: u64 = 200 * MS;
+const SLOWEST: f64 = 0.5;
+const GUESSED_OVER_NS: u64 = 1_000 * MS;
 /// The carried rate is measured over this time, or over the time of so many chunks if that is longer.
 const CARRIED_OVER_NS: u64 = 100 * MS;
 const CARRIED_CHUNKS: u64 = 12;
@@ -34,6 +39,12 @@ impl RoundTrips {
 
     /// A queue of this length has shown since then. `bits` is the rate of the link, in bits per second.
     pub fn whose(&mut self, now: Instant, since: Instant, queue_ns: u64, bits: f64) -> Whose {
+        let before = Instant::from_ns(since.as_ns().saturating_sub(BEFORE_NS));
+        if self.are_guessed(before) && self.stands_beside(before, SLOWEST * bits, bits) {
+            // It does not follow from what was sent. Probably the paths are longer than they were guessed to be.
+            self.learn_paths(now, before, queue_ns, false);
+            return Whose::Others;
+        }
         let Some(it) = self.elsewhere.filter(|it| it.is_remembered(now)) else {
             return Whose::Ours;
         };
@@ -61,11 +72,23 @@ impl RoundTrips {
         carried.max_by(f64::total_cmp)
     }
 
+    /// Whether what most round trips of the last second have met is guessed.
+    pub fn is_guessed(&self, now: Instant) -> bool {
+        self.are_guessed(Instant::from_ns(now.as_ns().saturating_sub(GUESSED_OVER_NS)))
+    }
+
+    /// Whether what most round trips have met since then is guessed: their clients came a moment ago.
+    pub fn are_guessed(&self, since: Instant) -> bool {
+        let recent = || self.samples.iter().rev().take_while(|it| it.at >= since);
+        2 * recent().filter(|it| it.is_guessed).count() > recent().count()
+    }
+
     /// A queue of this length is of others. The round trips of packets that were sent since then are taken as those without a
-    /// queue.
+    /// queue. That is not sure where most of them are guessed.
     pub fn learn_paths(&mut self, now: Instant, since: Instant, queue_ns: u64, is_sure: bool) {
         let excess = |it: &Sample| Some((it.at, it.above_ns.filter(|_| it.sent_at >= since)?));
         let seen: Vec<(Instant, u64)> = self.samples.iter().filter_map(excess).collect();
+        let is_sure = is_sure && !self.are_guessed(since);
         let shortest_ns = seen.iter().map(|&(_, above_ns)| above_ns).min().unwrap_or(0);
         self.paths.handle_longer(shortest_ns);
         self.elsewhere = Some(Elsewhere { at: now, queue_ns: shortest_ns.max(queue_ns), is_sure });
@@ -111,6 +134,42 @@ mod tests {
     }
 
     const BITS: f64 = 8e6;
+
+    /// Whose a queue of 30 ms is that 20 packets met in the last 400 ms, while 8 Mbit/s were sent before a link of 10. What they
+    /// met is guessed or not.
+    fn whose(is_guessed: bool, above_ms: impl Fn(u64) -> u64) -> (Whose, RoundTrips, Instant) {
+        let mut seen = RoundTrips::default();
+        let since = sends(Instant::from_ns(MS), &mut seen, 2_200, |_| 0);
+        for ms in (0..400).step_by(20) {
+            let (sent_at, above_ns) = (since.add_ns(ms * MS), above_ms(ms) * MS);
+            seen.handle_load(
+                sent_at,
+                Load { sent_bytes: sent_at.as_ns() / 1_000, room_at: sent_at, waits: true, chunk_bytes: 4_344 },
+            );
+            seen.samples.push_back(Sample {
+                path: 9,
+                at: sent_at.add_ns(above_ns),
+                sent_at,
+                rtt_ns: above_ns + 50 * MS,
+                above_ns: Some(above_ns),
+                is_guessed,
+                own_ns: 0,
+                delivered_bytes: (sent_at.as_ns() / 1_000) as f64,
+                busy_ns: Some(1_000 * MS),
+            });
+        }
+        let now = since.add_ns(450 * MS);
+        (seen.whose(now, since.add_ns(200 * MS), 30 * MS, 1.25 * BITS), seen, now)
+    }
+
+    #[test]
+    fn where_clients_are_new_a_queue_that_does_not_follow_from_what_was_sent_is_a_longer_path() {
+        let (whose_it_is, seen, now) = whose(true, |_| 30);
+        assert_eq!(whose_it_is, Whose::Others);
+        assert_eq!((seen.is_elsewhere(now), seen.is_surely_elsewhere(now)), (true, false));
+        assert_eq!(whose(false, |_| 30).0, Whose::Ours, "these clients are known");
+        assert_eq!(whose(true, |ms| ms / 10).0, Whose::Ours, "a link of 7.3 Mbit/s has such a queue");
+    }
 
     #[test]
     fn a_queue_of_others_is_remembered_for_ten_seconds_and_may_grow() {

@@ -29,6 +29,16 @@ struct Base {
     shortest_ns: u64,
     shortest_before_ns: u64,
     known_from: Instant,
+    /// Until then the shortest one is guessed: the first one was taken to have the usual excess.
+    guessed_until: Instant,
+}
+
+/// How much longer a round trip is than the shortest one of its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Excess {
+    pub ns: u64,
+    /// Whether the shortest one is guessed.
+    pub is_guessed: bool,
 }
 
 /// Neighbours differ in so many of the lowest bits of their number.
@@ -44,11 +54,16 @@ const NEIGHBOURS_KNOWN_NS: u64 = 20 * MS;
 const CLIENT_KNOWN_NS: u64 = 2_000 * MS;
 
 impl Paths {
+    /// Whether a round trip of this client has been seen.
+    pub fn has_seen(&self, path: u64) -> bool {
+        self.clients.bases.contains_key(&path)
+    }
+
     /// The excess of a round trip over the shortest one of its client, or of its neighbours. `None` if neither is known. A
     /// client that is new, and has no neighbours, is taken to have the usual excess, if that is known.
-    pub fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64, usual_ns: Option<u64>) -> Option<u64> {
+    pub fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64, usual_ns: Option<u64>) -> Option<Excess> {
         let of_neighbours = self.neighbours.above(now, path >> NEIGHBOUR_BITS, rtt_ns, NEIGHBOURS_KNOWN_NS, None);
-        let usual_ns = usual_ns.filter(|usual_ns| of_neighbours.is_none() && *usual_ns < rtt_ns);
+        let usual_ns = usual_ns.filter(|_| of_neighbours.is_none()).map(|usual_ns| usual_ns.min(rtt_ns));
         self.clients.above(now, path, rtt_ns, CLIENT_KNOWN_NS, usual_ns).or(of_neighbours)
     }
 
@@ -64,7 +79,14 @@ impl Paths {
 impl Shortest {
     /// A path is known after this time. One whose first round trip has a usual excess is known at once, but none is before the
     /// first ones are.
-    fn above(&mut self, now: Instant, number: u64, rtt_ns: u64, known_ns: u64, usual_ns: Option<u64>) -> Option<u64> {
+    fn above(
+        &mut self,
+        now: Instant,
+        number: u64,
+        rtt_ns: u64,
+        known_ns: u64,
+        usual_ns: Option<u64>,
+    ) -> Option<Excess> {
         if self.bases.len() >= MOST && !self.bases.contains_key(&number) {
             if now.ns_since(self.pruned) < PRUNE_NS {
                 return None;
@@ -80,6 +102,7 @@ impl Shortest {
             window_began: now,
             shortest_ns: rtt_ns - usual_ns.unwrap_or(0),
             shortest_before_ns: u64::MAX,
+            guessed_until: if usual_ns.is_some() { now.add_ns(known_ns) } else { now },
             known_from: if usual_ns.is_some() { now.max(first_known) } else { now.add_ns(known_ns) },
         });
         if now.ns_since(base.window_began) >= WINDOW_NS {
@@ -89,7 +112,8 @@ impl Shortest {
         }
         base.shortest_ns = base.shortest_ns.min(rtt_ns);
         let shortest_ns = base.shortest_ns.min(base.shortest_before_ns);
-        (now >= base.known_from).then(|| rtt_ns - shortest_ns)
+        let is_guessed = now < base.guessed_until;
+        (now >= base.known_from).then(|| Excess { ns: rtt_ns - shortest_ns, is_guessed })
     }
 }
 
@@ -107,8 +131,8 @@ mod tests {
     fn a_client_is_compared_with_its_neighbours_until_it_is_known_itself() {
         let mut paths = Paths::default();
         let mut above_ms = |now_ms, host, rtt_ms: u64| {
-            let above_ns = paths.above_shortest(at(now_ms), NEIGHBOURHOOD + host, rtt_ms * MS, None);
-            above_ns.map(|above_ns| above_ns / MS)
+            let above = paths.above_shortest(at(now_ms), NEIGHBOURHOOD + host, rtt_ms * MS, None);
+            above.map(|above| above.ns / MS)
         };
         assert_eq!(above_ms(0, 1, 10), None, "nobody is known");
         assert_eq!(above_ms(100, 2, 40), Some(30), "a neighbour is");
@@ -118,13 +142,32 @@ mod tests {
         assert_eq!(above_ms(2_200, 1 << NEIGHBOUR_BITS, 90), None, "others are no neighbours");
     }
 
+    fn known(ms: u64) -> Option<Excess> {
+        Some(Excess { ns: ms * MS, is_guessed: false })
+    }
+
+    #[test]
+    fn a_client_that_is_new_has_the_usual_excess_which_is_guessed() {
+        let mut paths = Paths::default();
+        let mut above = |now_ms, client: u64, rtt_ms: u64, usual_ms: u64| {
+            let above = paths.above_shortest(at(now_ms), client << NEIGHBOUR_BITS, rtt_ms * MS, Some(usual_ms * MS));
+            above.map(|above| (above.ns / MS, above.is_guessed))
+        };
+        assert_eq!(above(0, 1, 30, 10), None, "none is known before the first one is");
+        assert_eq!(above(3_000, 1, 32, 90), Some((12, false)), "that one is known by now");
+        assert_eq!(above(3_000, 2, 90, 12), Some((12, true)));
+        assert_eq!(above(4_000, 2, 98, 90), Some((20, true)));
+        assert_eq!(above(5_000, 2, 98, 90), Some((20, false)));
+        assert_eq!(above(5_000, 3, 15, 20), Some((15, true)), "it cannot have more than all");
+    }
+
     #[test]
     fn the_shortest_is_forgotten_after_two_windows() {
         let mut paths = Paths::default();
         let window_ms = WINDOW_NS / MS;
         paths.above_shortest(at(0), 7, 10 * MS, None);
-        assert_eq!(paths.above_shortest(at(window_ms), 7, 30 * MS, None), Some(20 * MS));
-        assert_eq!(paths.above_shortest(at(2 * window_ms), 7, 31 * MS, None), Some(MS));
+        assert_eq!(paths.above_shortest(at(window_ms), 7, 30 * MS, None), known(20));
+        assert_eq!(paths.above_shortest(at(2 * window_ms), 7, 31 * MS, None), known(1));
     }
 
     #[test]
@@ -136,9 +179,9 @@ mod tests {
         let late = 1_000_000 << NEIGHBOUR_BITS;
         paths.above_shortest(at(2_000), late, 10 * MS, None);
         assert_eq!(paths.above_shortest(at(2_100), late, 10 * MS, None), None);
-        assert_eq!(paths.above_shortest(at(2_100), 0, 13 * MS, None), Some(3 * MS), "those that are known stay so");
+        assert_eq!(paths.above_shortest(at(2_100), 0, 13 * MS, None), known(3), "those that are known stay so");
         let later_ms = WINDOW_NS / MS + 2_500;
         paths.above_shortest(at(later_ms), late, 10 * MS, None);
-        assert_eq!(paths.above_shortest(at(later_ms + 100), late, 14 * MS, None), Some(4 * MS));
+        assert_eq!(paths.above_shortest(at(later_ms + 100), late, 14 * MS, None), known(4));
     }
 }

@@ -12,6 +12,8 @@ pub(super) struct Sample {
     pub rtt_ns: u64,
     /// Excess over the shortest round trip of the path. `None` for the first samples of a path.
     pub above_ns: Option<u64>,
+    /// Whether that excess is guessed: the client came a moment ago.
+    pub is_guessed: bool,
     /// The queue that the pacer itself had at the bottleneck.
     pub own_ns: u64,
     pub delivered_bytes: f64,

@@ -151,7 +151,17 @@ mod tests {
         let (sent_at, queue_ns) = (Instant::from_ns(sent_ms * MS), queue_ms * MS);
         let at = sent_at.add_ns(queue_ns + MS);
         let (rtt_ns, above_ns) = (queue_ns + MS, Some(queue_ns));
-        Sample { path, at, sent_at, rtt_ns, above_ns, own_ns: 0, delivered_bytes: 0.0, busy_ns: None }
+        Sample {
+            path,
+            at,
+            sent_at,
+            rtt_ns,
+            above_ns,
+            is_guessed: false,
+            own_ns: 0,
+            delivered_bytes: 0.0,
+            busy_ns: None,
+        }
     }
 
     #[test]

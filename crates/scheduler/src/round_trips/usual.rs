@@ -1,0 +1,108 @@
+//! What a packet on any path met: the guess for a client of which nothing is known.
+//!
+//! The queue of the link is the same for all clients. So a new client's first packet met the queue that those of other clients
+//! met that were sent at the same time. The ones that have come back were sent earlier, and the queue has changed since. How
+//! it changes is known from packets of the same client that were sent one after the other.
+
+use alloc::vec::Vec;
+
+use super::sample::Sample;
+use crate::time::{Instant, MS};
+
+/// The guess is the median of so many round trips, or of fewer, if there are enough.
+const MOST: usize = 5;
+const LEAST: usize = 3;
+/// So many at most tell how the queue changes, in so many pairs of one client at least. Their packets were sent so far apart in
+/// the mean.
+const TREND_OF: usize = 32;
+const PAIRS_LEAST: u32 = 2;
+const APART_NS: f64 = 5.0 * MS as f64;
+/// The queue grows and shrinks by so many seconds in a second at most.
+const TREND_MOST: f64 = 1.0;
+
+/// What a packet met.
+struct Met {
+    path: u64,
+    /// How long before the one in question it was sent, in nanoseconds; less than zero if later.
+    before_ns: f64,
+    above_ns: f64,
+}
+
+/// The excess of a packet that was sent then, whatever its path. `recent` are round trips of the last moments, the newest first.
+/// `None` if there are too few.
+pub(super) fn excess_ns<'a>(recent: impl Iterator<Item = &'a Sample>, sent_at: Instant) -> Option<u64> {
+    let before_ns = |at: Instant| sent_at.as_ns() as f64 - at.as_ns() as f64;
+    let met = recent.take(TREND_OF).filter_map(|it| {
+        let above_ns = it.above_ns? as f64;
+        Some(Met { path: it.path, before_ns: before_ns(it.sent_at), above_ns })
+    });
+    let met: Vec<Met> = met.collect();
+    let trend = trend(&met);
+    let mut then: Vec<f64> = met.iter().take(MOST).map(|it| it.above_ns + trend * it.before_ns).collect();
+    then.sort_unstable_by(f64::total_cmp);
+    (then.len() >= LEAST).then(|| then[then.len() / 2].max(0.0) as u64)
+}
+
+/// By how many seconds in a second the queue grows, by packets of the same client. 0 if too few tell.
+fn trend(met: &[Met]) -> f64 {
+    let (mut pairs, mut of_time, mut of_both) = (0, 0.0, 0.0);
+    for (n, it) in met.iter().enumerate() {
+        for other in met[n + 1..].iter().filter(|other| other.path == it.path) {
+            let (apart_ns, longer_ns) = (other.before_ns - it.before_ns, it.above_ns - other.above_ns);
+            pairs += 1;
+            of_time += apart_ns * apart_ns;
+            of_both += apart_ns * longer_ns;
+        }
+    }
+    let tells = pairs >= PAIRS_LEAST && of_time > APART_NS * APART_NS * f64::from(pairs);
+    if tells { (of_both / of_time).clamp(-TREND_MOST, TREND_MOST) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A packet is sent every 10 ms, to two clients in turn, and meets this queue. What one would meet that is sent after 100 ms,
+    /// in milliseconds.
+    fn guess_ms(packets: u64, queue_ms: fn(u64) -> u64) -> Option<u64> {
+        let at = |ms: u64| Instant::from_ns(1_000 * MS + ms * MS);
+        let sample = |n: u64| Sample {
+            path: n % 2,
+            at: at(10 * n + queue_ms(10 * n)),
+            sent_at: at(10 * n),
+            rtt_ns: 20 * MS + queue_ms(10 * n) * MS,
+            above_ns: Some(queue_ms(10 * n) * MS),
+            is_guessed: false,
+            own_ns: 0,
+            delivered_bytes: 0.0,
+            busy_ns: None,
+        };
+        let mut samples: Vec<Sample> = (0..packets).map(sample).collect();
+        samples.sort_by_key(|it| it.at);
+        excess_ns(samples.iter().rev(), at(100)).map(|ns| ns / MS)
+    }
+
+    #[test]
+    fn a_queue_that_stands_is_met_by_all() {
+        assert_eq!(guess_ms(10, |_| 50), Some(50));
+        assert_eq!([2, 3].map(|packets| guess_ms(packets, |_| 50)), [None, Some(50)]);
+    }
+
+    #[test]
+    fn a_queue_that_changes_is_as_long_as_it_has_become_since() {
+        assert_eq!(guess_ms(10, |sent_ms| sent_ms / 2), Some(50));
+        assert_eq!(guess_ms(10, |sent_ms| 80 - sent_ms / 2), Some(30));
+        assert_eq!(guess_ms(10, |sent_ms| (90 - sent_ms) / 2), Some(0), "it is gone");
+    }
+
+    #[test]
+    fn packets_of_different_clients_show_no_trend() {
+        let met =
+            |path, before_ms: f64, above_ms: f64| Met { path, before_ns: before_ms * 1e6, above_ns: above_ms * 1e6 };
+        assert_eq!(trend(&[met(1, 20.0, 5.0), met(2, 10.0, 50.0), met(3, 0.0, 90.0)]), 0.0);
+        let grows = [met(1, 20.0, 5.0), met(1, 10.0, 8.0), met(1, 0.0, 11.0), met(2, 0.0, 90.0)];
+        assert!((trend(&grows) - 0.3).abs() < 1e-9);
+        assert_eq!(trend(&[met(1, 2.0, 5.0), met(1, 1.0, 9.0), met(1, 0.0, 13.0)]), 0.0, "they were sent at once");
+        assert_eq!(trend(&[met(1, 20.0, 5.0), met(1, 10.0, 45.0), met(1, 0.0, 85.0)]), 1.0);
+    }
+}

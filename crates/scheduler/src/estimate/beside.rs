@@ -18,8 +18,8 @@ pub(super) struct Beside {
 /// The gain of a probe beside a queue of others, and how long it lasts at least: what comes back has to show a rate.
 pub(super) const GAIN: f64 = 1.25;
 pub(super) const LASTS_NS: u64 = 150 * MS;
-/// So long is waited with it while work waits. Where no queue of others was found, it is waited for longer, and for the time of so
-/// many grants: on a slow line work waits for seconds at the right rate, too.
+/// Work has to wait for so long before it. Where no queue of others was found, it has to wait for longer, and for the time of
+/// so many grants. On a slow line work waits for seconds at the right rate, too.
 const STARVES_NS: u64 = 2_000 * MS;
 const STARVES_ALONE_NS: u64 = 4_000 * MS;
 const STARVES_ALONE_GRANTS: u64 = 800;
@@ -50,7 +50,7 @@ impl Beside {
         self.well(now).is_some_and(|well| bits <= well * FAR)
     }
 
-    /// Whether work has waited for long at this rate, in bits per second, beside a queue of others, and the rate was not known well.
+    /// Whether work has waited for long beside a queue of others, at this rate in bits per second, which was not known well.
     pub fn starves(&self, now: Instant, bits: f64) -> bool {
         !self.is_well(now, bits) && self.waits_long(now)
     }

@@ -12,8 +12,8 @@ use crate::time::{Instant, MS};
 /// A queue that shows is looked at for so long. It is of others if the link carries this part of what is sent.
 const LOOKS_NS: u64 = 300 * MS;
 const CARRIES: f64 = 0.85;
-/// A queue that seems to show where clients are new is compared with what packets of so long before met, and with the queues of
-/// links down to this part of the rate.
+/// Where clients are new, a queue that shows is looked at from so long before on. It is compared with the queues of links
+/// down to this part of the rate.
 const BEFORE_NS: u64 = 200 * MS;
 const SLOWEST: f64 = 0.5;
 const GUESSED_OVER_NS: u64 = 1_000 * MS;
@@ -135,8 +135,8 @@ mod tests {
 
     const BITS: f64 = 8e6;
 
-    /// Whose a queue of 30 ms is that 20 packets met in the last 400 ms, while 8 Mbit/s were sent before a link of 10. What they
-    /// met is guessed or not.
+    /// For 400 ms, 8 Mbit/s are sent to a link of 10 Mbit/s. Every 20 ms a packet meets this queue, which is guessed or not.
+    /// Whose queue it is.
     fn whose(is_guessed: bool, above_ms: impl Fn(u64) -> u64) -> (Whose, RoundTrips, Instant) {
         let mut seen = RoundTrips::default();
         let since = sends(Instant::from_ns(MS), &mut seen, 2_200, |_| 0);

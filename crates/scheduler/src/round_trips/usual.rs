@@ -1,8 +1,8 @@
-//! What a packet on any path met: the guess for a client of which nothing is known.
+//! Guesses the queue that the first packet of a new client has met.
 //!
-//! The queue of the link is the same for all clients. So a new client's first packet met the queue that those of other clients
-//! met that were sent at the same time. The ones that have come back were sent earlier, and the queue has changed since. How
-//! it changes is known from packets of the same client that were sent one after the other.
+//! The queue of the link is the same for all clients. So that packet met what packets of other clients met that were sent
+//! at the same time. The ones that have come back were sent earlier, and the queue has changed since. Packets of one client
+//! that were sent one after the other tell how it changes.
 
 use alloc::vec::Vec;
 
@@ -12,15 +12,15 @@ use crate::time::{Instant, MS};
 /// The guess is the median of so many round trips, or of fewer, if there are enough.
 const MOST: usize = 5;
 const LEAST: usize = 3;
-/// So many at most tell how the queue changes, in so many pairs of one client at least. Their packets were sent so far apart in
-/// the mean.
+/// So many round trips at most tell how the queue changes. There are so many pairs of one client at least, and the two
+/// packets of a pair were sent so far apart in the mean.
 const TREND_OF: usize = 32;
 const PAIRS_LEAST: u32 = 2;
 const APART_NS: f64 = 5.0 * MS as f64;
 /// The queue grows and shrinks by so many seconds in a second at most.
 const TREND_MOST: f64 = 1.0;
 
-/// What a packet met.
+/// An excess, and the packet that had it.
 struct Met {
     path: u64,
     /// How long before the one in question it was sent, in nanoseconds; less than zero if later.
@@ -28,8 +28,8 @@ struct Met {
     above_ns: f64,
 }
 
-/// The excess of a packet that was sent then, whatever its path. `recent` are round trips of the last moments, the newest first.
-/// `None` if there are too few.
+/// The excess of a packet that was sent then, whatever its path, in nanoseconds. `recent`: round trips of the last moments,
+/// the newest first. `None` if there are too few.
 pub(super) fn excess_ns<'a>(recent: impl Iterator<Item = &'a Sample>, sent_at: Instant) -> Option<u64> {
     let before_ns = |at: Instant| sent_at.as_ns() as f64 - at.as_ns() as f64;
     let met = recent.take(TREND_OF).filter_map(|it| {
@@ -62,8 +62,8 @@ fn trend(met: &[Met]) -> f64 {
 mod tests {
     use super::*;
 
-    /// A packet is sent every 10 ms, to two clients in turn, and meets this queue. What one would meet that is sent after 100 ms,
-    /// in milliseconds.
+    /// Packets are sent every 10 ms, to two clients in turn, and meet this queue. The guess for one that is sent after
+    /// 100 ms, in milliseconds.
     fn guess_ms(packets: u64, queue_ms: fn(u64) -> u64) -> Option<u64> {
         let at = |ms: u64| Instant::from_ns(1_000 * MS + ms * MS);
         let sample = |n: u64| Sample {

@@ -25,7 +25,7 @@ impl Estimator {
             self.beside.starves(now, self.estimate)
         } else {
             let grant_ns = seen.chunk_ns(Rate::clamped(bits));
-            self.beside.starves_alone(now, self.estimate, grant_ns) && seen.is_guessed(now)
+            self.beside.starves_alone(now, self.estimate, grant_ns) && seen.are_clients_new(now)
         };
         let may_try = since_probe_ns >= self.probe_after_ns;
         knew_more && (waits_long || seen.is_surely_elsewhere(now)) || starves && may_try

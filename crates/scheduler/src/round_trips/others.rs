@@ -16,7 +16,8 @@ const CARRIES: f64 = 0.85;
 /// down to this part of the rate.
 const BEFORE_NS: u64 = 200 * MS;
 const SLOWEST: f64 = 0.5;
-const GUESSED_OVER_NS: u64 = 1_000 * MS;
+/// Clients are new if most round trips of this time are of such.
+const NEW_OVER_NS: u64 = 1_000 * MS;
 /// The carried rate is measured over this time, or over the time of so many chunks if that is longer.
 const CARRIED_OVER_NS: u64 = 100 * MS;
 const CARRIED_CHUNKS: u64 = 12;
@@ -72,12 +73,12 @@ impl RoundTrips {
         carried.max_by(f64::total_cmp)
     }
 
-    /// Whether what most round trips of the last second have met is guessed.
-    pub fn is_guessed(&self, now: Instant) -> bool {
-        self.are_guessed(Instant::from_ns(now.as_ns().saturating_sub(GUESSED_OVER_NS)))
+    /// Whether most round trips of the last second are of clients that came a moment ago.
+    pub fn are_clients_new(&self, now: Instant) -> bool {
+        self.are_guessed(Instant::from_ns(now.as_ns().saturating_sub(NEW_OVER_NS)))
     }
 
-    /// Whether what most round trips have met since then is guessed: their clients came a moment ago.
+    /// Whether what most packets met that have come back since then is guessed, because their clients are new.
     pub fn are_guessed(&self, since: Instant) -> bool {
         let recent = || self.samples.iter().rev().take_while(|it| it.at >= since);
         2 * recent().filter(|it| it.is_guessed).count() > recent().count()

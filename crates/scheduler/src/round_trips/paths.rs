@@ -29,7 +29,7 @@ struct Base {
     shortest_ns: u64,
     shortest_before_ns: u64,
     known_from: Instant,
-    /// Until then the shortest one is guessed: the first one was taken to have the usual excess.
+    /// Until then the shortest one is a guess: the first one was taken to have the usual excess.
     guessed_until: Instant,
 }
 

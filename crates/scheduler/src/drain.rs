@@ -79,8 +79,8 @@ const TELLS_AFTER: f64 = 0.4;
 /// has grown if it is longer than so many quarters of what it was.
 const STANDS: Range<f64> = -0.2..1.0;
 const STANDS_QUARTERS: u64 = 5;
-/// A queue is constant if it grows or shrinks by less than so many seconds in a second. At a rate below that of the link none
-/// of it is.
+/// A queue is constant if it grows or shrinks by less than so many seconds in a second. While less is sent than the link
+/// carries, its queue is not.
 const CONSTANT: f64 = 0.03;
 /// A queue that becomes so many times as long is drained at a lower rate at once.
 const GROWS_MOST: u64 = 3;

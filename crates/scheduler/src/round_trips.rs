@@ -8,6 +8,7 @@
 mod burst;
 mod elsewhere;
 mod full;
+mod guess;
 mod leads;
 mod means;
 mod noise;
@@ -19,7 +20,6 @@ mod standing;
 #[cfg(test)]
 mod tests;
 mod trend;
-mod usual;
 mod voices;
 
 use alloc::{collections::VecDeque, vec::Vec};
@@ -217,8 +217,8 @@ impl RoundTrips {
             return;
         }
         let recent = self.samples.iter().rev().take_while(|it| now.ns_since(it.at) <= PRESENT_LONGEST_NS);
-        let usual_ns = if self.paths.has_seen(path) { None } else { usual::excess_ns(recent, sent_at) };
-        let above = self.paths.above_shortest(now, path, rtt_ns, usual_ns);
+        let guess_ns = if self.paths.has_seen(path) { None } else { guess::excess_ns(recent, sent_at) };
+        let above = self.paths.above_shortest(now, path, rtt_ns, guess_ns);
         let (above_ns, is_guessed) = (above.map(|it| it.ns), above.is_some_and(|it| it.is_guessed));
         // Most were sent a moment ago, and the points of two seconds fill a processor's cache.
         let points = self.points.iter().rev().chain(self.early_points.iter().rev());

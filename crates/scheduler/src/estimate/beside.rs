@@ -18,8 +18,8 @@ pub(super) struct Beside {
 /// The gain of a probe beside a queue of others, and how long it lasts at least: what comes back has to show a rate.
 pub(super) const GAIN: f64 = 1.25;
 pub(super) const LASTS_NS: u64 = 150 * MS;
-/// Work has to wait for so long before it. Where no queue of others was found, it has to wait for longer, and for the time of
-/// so many grants. On a slow line work waits for seconds at the right rate, too.
+/// Work has to wait for so long before it. Where no queue of others was found, it has to wait for longer, and for the time
+/// of so many grants. On a slow line work waits for seconds at the right rate, too.
 const STARVES_NS: u64 = 2_000 * MS;
 const STARVES_ALONE_NS: u64 = 4_000 * MS;
 const STARVES_ALONE_GRANTS: u64 = 800;

@@ -15,20 +15,21 @@ impl Estimator {
         self.beside.handle_backlog(now, waits);
     }
 
-    /// Whether this rate is probably too low, in bits per second: work waits for long and it was not known well, or a far higher
-    /// one was lately.
+    /// Whether this rate is probably too low, in bits per second. Either it was not known well, and work waits for long, or a
+    /// far higher one was known well lately.
     pub(crate) fn is_too_low(&self, now: Instant, bits: f64, seen: &RoundTrips) -> bool {
         let knew_more = self.beside.knew_more(now, bits);
         let since_probe_ns = now.ns_since(self.last_probe);
         let waits_long = self.beside.waits_long(now) && since_probe_ns >= PROBE_EVERY_MAX_NS;
-        let starves = if seen.is_elsewhere(now) {
-            self.beside.starves(now, self.estimate)
-        } else {
-            let grant_ns = seen.chunk_ns(Rate::clamped(bits));
-            self.beside.starves_alone(now, self.estimate, grant_ns) && seen.are_clients_new(now)
+        let starves = || {
+            if seen.is_elsewhere(now) {
+                self.beside.starves(now, self.estimate)
+            } else {
+                let grant_ns = seen.chunk_ns(Rate::clamped(bits));
+                self.beside.starves_alone(now, self.estimate, grant_ns) && seen.are_clients_new(now)
+            }
         };
-        let may_try = since_probe_ns >= self.probe_after_ns;
-        knew_more && (waits_long || seen.is_surely_elsewhere(now)) || starves && may_try
+        knew_more && (waits_long || seen.is_surely_elsewhere(now)) || since_probe_ns >= self.probe_after_ns && starves()
     }
 
     /// The estimate, if it was measured and nothing is being measured.

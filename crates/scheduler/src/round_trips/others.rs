@@ -80,8 +80,8 @@ impl RoundTrips {
 
     /// Whether what most packets met that have come back since then is guessed, because their clients are new.
     pub fn are_guessed(&self, since: Instant) -> bool {
-        let recent = || self.samples.iter().rev().take_while(|it| it.at >= since);
-        2 * recent().filter(|it| it.is_guessed).count() > recent().count()
+        let recent = self.samples.iter().rev().take_while(|it| it.at >= since);
+        recent.map(|it| if it.is_guessed { 1 } else { -1 }).sum::<i32>() > 0
     }
 
     /// A queue of this length is of others. The round trips of packets that were sent since then are taken as those without a
@@ -147,17 +147,8 @@ mod tests {
                 sent_at,
                 Load { sent_bytes: sent_at.as_ns() / 1_000, room_at: sent_at, waits: true, chunk_bytes: 4_344 },
             );
-            seen.samples.push_back(Sample {
-                path: 9,
-                at: sent_at.add_ns(above_ns),
-                sent_at,
-                rtt_ns: above_ns + 50 * MS,
-                above_ns: Some(above_ns),
-                is_guessed,
-                own_ns: 0,
-                delivered_bytes: (sent_at.as_ns() / 1_000) as f64,
-                busy_ns: Some(1_000 * MS),
-            });
+            let delivered_bytes = (sent_at.as_ns() / 1_000) as f64;
+            seen.samples.push_back(Sample { is_guessed, delivered_bytes, ..Sample::met(9, sent_at, above_ns) });
         }
         let now = since.add_ns(450 * MS);
         (seen.whose(now, since.add_ns(200 * MS), 30 * MS, 1.25 * BITS), seen, now)

@@ -29,7 +29,7 @@ struct Base {
     shortest_ns: u64,
     shortest_before_ns: u64,
     known_from: Instant,
-    /// Until then the shortest one is a guess: the first one was taken to have the usual excess.
+    /// Until then the shortest one is a guess: the first one was taken to have the excess that was guessed.
     guessed_until: Instant,
 }
 
@@ -60,11 +60,11 @@ impl Paths {
     }
 
     /// The excess of a round trip over the shortest one of its client, or of its neighbours. `None` if neither is known. A
-    /// client that is new, and has no neighbours, is taken to have the usual excess, if that is known.
-    pub fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64, usual_ns: Option<u64>) -> Option<Excess> {
+    /// client that is new, and has no neighbours, is taken to have the excess that is guessed, if one is.
+    pub fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64, guess_ns: Option<u64>) -> Option<Excess> {
         let of_neighbours = self.neighbours.above(now, path >> NEIGHBOUR_BITS, rtt_ns, NEIGHBOURS_KNOWN_NS, None);
-        let usual_ns = usual_ns.filter(|_| of_neighbours.is_none()).map(|usual_ns| usual_ns.min(rtt_ns));
-        self.clients.above(now, path, rtt_ns, CLIENT_KNOWN_NS, usual_ns).or(of_neighbours)
+        let guess_ns = guess_ns.filter(|_| of_neighbours.is_none()).map(|guess_ns| guess_ns.min(rtt_ns));
+        self.clients.above(now, path, rtt_ns, CLIENT_KNOWN_NS, guess_ns).or(of_neighbours)
     }
 
     /// All round trips have become longer by this.
@@ -77,15 +77,15 @@ impl Paths {
 }
 
 impl Shortest {
-    /// A path is known after this time. One whose first round trip has a usual excess is known at once, but none is before the
-    /// first ones are.
+    /// A path is known after this time. One with a guess for its first round trip is known at once, but none is before the first
+    /// ones are.
     fn above(
         &mut self,
         now: Instant,
         number: u64,
         rtt_ns: u64,
         known_ns: u64,
-        usual_ns: Option<u64>,
+        guess_ns: Option<u64>,
     ) -> Option<Excess> {
         if self.bases.len() >= MOST && !self.bases.contains_key(&number) {
             if now.ns_since(self.pruned) < PRUNE_NS {
@@ -100,10 +100,10 @@ impl Shortest {
         let first_known = self.began.get_or_insert(now).add_ns(known_ns);
         let base = self.bases.entry(number).or_insert(Base {
             window_began: now,
-            shortest_ns: rtt_ns - usual_ns.unwrap_or(0),
+            shortest_ns: rtt_ns - guess_ns.unwrap_or(0),
             shortest_before_ns: u64::MAX,
-            guessed_until: if usual_ns.is_some() { now.add_ns(known_ns) } else { now },
-            known_from: if usual_ns.is_some() { now.max(first_known) } else { now.add_ns(known_ns) },
+            guessed_until: if guess_ns.is_some() { now.add_ns(known_ns) } else { now },
+            known_from: if guess_ns.is_some() { now.max(first_known) } else { now.add_ns(known_ns) },
         });
         if now.ns_since(base.window_began) >= WINDOW_NS {
             base.shortest_before_ns = base.shortest_ns;
@@ -147,10 +147,10 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_new_has_the_usual_excess_which_is_guessed() {
+    fn a_client_that_is_new_has_the_excess_that_is_guessed() {
         let mut paths = Paths::default();
-        let mut above = |now_ms, client: u64, rtt_ms: u64, usual_ms: u64| {
-            let above = paths.above_shortest(at(now_ms), client << NEIGHBOUR_BITS, rtt_ms * MS, Some(usual_ms * MS));
+        let mut above = |now_ms, client: u64, rtt_ms: u64, guess_ms: u64| {
+            let above = paths.above_shortest(at(now_ms), client << NEIGHBOUR_BITS, rtt_ms * MS, Some(guess_ms * MS));
             above.map(|above| (above.ns / MS, above.is_guessed))
         };
         assert_eq!(above(0, 1, 30, 10), None, "none is known before the first one is");

@@ -20,3 +20,22 @@ pub(super) struct Sample {
     /// How long the uplink had been busy when the packet was sent; `None` if it was idle or nearly so.
     pub busy_ns: Option<u64>,
 }
+
+#[cfg(test)]
+impl Sample {
+    /// A packet to a client one millisecond away, which is known, that was sent then and met this queue.
+    pub fn met(path: u64, sent_at: Instant, queue_ns: u64) -> Self {
+        let rtt_ns = queue_ns + crate::time::MS;
+        Self {
+            path,
+            at: sent_at.add_ns(rtt_ns),
+            sent_at,
+            rtt_ns,
+            above_ns: Some(queue_ns),
+            is_guessed: false,
+            own_ns: 0,
+            delivered_bytes: 0.0,
+            busy_ns: None,
+        }
+    }
+}

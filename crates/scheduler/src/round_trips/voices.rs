@@ -148,20 +148,7 @@ mod tests {
     }
 
     fn sample(path: u64, sent_ms: u64, queue_ms: u64) -> Sample {
-        let (sent_at, queue_ns) = (Instant::from_ns(sent_ms * MS), queue_ms * MS);
-        let at = sent_at.add_ns(queue_ns + MS);
-        let (rtt_ns, above_ns) = (queue_ns + MS, Some(queue_ns));
-        Sample {
-            path,
-            at,
-            sent_at,
-            rtt_ns,
-            above_ns,
-            is_guessed: false,
-            own_ns: 0,
-            delivered_bytes: 0.0,
-            busy_ns: None,
-        }
+        Sample::met(path, Instant::from_ns(sent_ms * MS), queue_ms * MS)
     }
 
     #[test]

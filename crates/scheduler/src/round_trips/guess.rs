@@ -66,17 +66,7 @@ mod tests {
     /// 100 ms, in milliseconds.
     fn guess_ms(packets: u64, queue_ms: fn(u64) -> u64) -> Option<u64> {
         let at = |ms: u64| Instant::from_ns(1_000 * MS + ms * MS);
-        let sample = |n: u64| Sample {
-            path: n % 2,
-            at: at(10 * n + queue_ms(10 * n)),
-            sent_at: at(10 * n),
-            rtt_ns: 20 * MS + queue_ms(10 * n) * MS,
-            above_ns: Some(queue_ms(10 * n) * MS),
-            is_guessed: false,
-            own_ns: 0,
-            delivered_bytes: 0.0,
-            busy_ns: None,
-        };
+        let sample = |n: u64| Sample::met(n % 2, at(10 * n), queue_ms(10 * n) * MS);
         let mut samples: Vec<Sample> = (0..packets).map(sample).collect();
         samples.sort_by_key(|it| it.at);
         excess_ns(samples.iter().rev(), at(100)).map(|ns| ns / MS)

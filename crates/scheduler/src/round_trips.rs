@@ -17,6 +17,7 @@ mod paths;
 mod sample;
 mod silence;
 mod standing;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod trend;
@@ -27,7 +28,7 @@ use core::cell::Cell;
 
 pub(crate) use self::elsewhere::Whose;
 pub use self::means::{are_prompt, round_trip_of_means};
-use self::{elsewhere::Elsewhere, noise::Noise, paths::Paths, sample::Sample, voices::Voices};
+use self::{elsewhere::Elsewhere, noise::Noise, paths::Paths, sample::Sample, strangers::Strangers, voices::Voices};
 use crate::{
     time::{Instant, MS},
     units::Rate,
@@ -85,6 +86,7 @@ pub(crate) struct RoundTrips {
     /// The rate of the link is known roughly at best. So much is sent at times that queues come and go quickly.
     is_rough: bool,
     paths: Paths,
+    strangers: Strangers,
     /// When the last round trip was measured whose packet was sent within the history, and how many bytes had been sent then.
     last: Option<(Instant, u64)>,
     /// When the last ones of each kind but the last were measured, the newest first.
@@ -216,8 +218,13 @@ impl RoundTrips {
         if is_left_out && !(counts_with_jitter && has_jitter()) {
             return;
         }
-        let recent = self.samples.iter().rev().take_while(|it| now.ns_since(it.at) <= PRESENT_LONGEST_NS);
-        let guess_ns = if self.paths.has_seen(path) { None } else { guess::excess_ns(recent, sent_at) };
+        let guess_ns = if self.paths.has_seen(path) {
+            None
+        } else {
+            let of_strangers_ns = self.strangers.handle(now, rtt_ns);
+            let recent = self.samples.iter().rev().take_while(|it| now.ns_since(it.at) <= PRESENT_LONGEST_NS);
+            guess::excess_ns(recent, sent_at, of_strangers_ns)
+        };
         let above = self.paths.above_shortest(now, path, rtt_ns, guess_ns);
         let (above_ns, is_guessed) = (above.map(|it| it.ns), above.is_some_and(|it| it.is_guessed));
         // Most were sent a moment ago, and the points of two seconds fill a processor's cache.

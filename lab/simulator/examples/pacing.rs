@@ -268,6 +268,7 @@ fn auto_conditions() -> Vec<Condition> {
     conditions.extend(beside_downloads());
     conditions.extend(beside_uploads());
     conditions.extend(strangers());
+    conditions.extend(strangers_of_one_request());
     conditions
 }
 
@@ -342,6 +343,46 @@ fn strangers() -> [Condition; 7] {
         }),
         come(&line, at(20.0, ", lines of 2 to 50 Mbit/s")),
     ]
+}
+
+/// Each request is of a client that was never seen before, and does not come back. Most are near, some 200 ms away.
+fn strangers_of_one_request() -> [Condition; 8] {
+    const CLIENTS: usize = 60_000;
+    let far_ms = |n: usize| 5 + (195.0 * f64::powi(drawn(n), 2)) as u64;
+    let come = |path: &dyn Fn(usize) -> ClientPath, condition: Condition| {
+        late(Condition { paths: (0..CLIENTS).map(path).collect(), ..condition })
+    };
+    let plainly = |condition: Condition| come(&|n| far(far_ms(n)), condition);
+    let jitter = |n: usize| ClientPath { jitter_ns: far_ms(n) * MS / 10, ..far(far_ms(n)) };
+    let at = |mbit: f64, name: &str| plain(&format!("{mbit} Mbit/s, strangers of one request{name}"), mbit, "0.8");
+    let [upload, ..] = beside_uploads();
+    [
+        plainly(at(2.0, "")),
+        plainly(at(10.0, "")),
+        plainly(at(50.0, "")),
+        come(&|_| far(2), at(10.0, ", nearby")),
+        come(&jitter, at(10.0, ", jitter of a tenth of the RTT")),
+        plainly(Condition { mbit: vec![(0, 10.0), (20, 5.0)], ..at(10.0, ", half of it from second 20") }),
+        plainly(Condition {
+            uploads: upload.uploads,
+            queue_packets: upload.queue_packets,
+            ..at(10.0, ", an upload from second 20 to 40")
+        }),
+        plainly(Condition { client: mostly_once, ..at(10.0, ", and a third of pages") }),
+    ]
+}
+
+/// A number between 0 and 1 that looks random.
+fn drawn(n: usize) -> f64 {
+    let mixed = (n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed >> 40) as f64 / (1u64 << 24) as f64
+}
+
+/// Every third request is of a page, which is eight of them.
+fn mostly_once(request: usize) -> usize {
+    if request.is_multiple_of(3) { request / 24 * 24 } else { request }
 }
 
 /// Each visitor asks for a page, which is eight requests, and does not come back.

@@ -377,6 +377,36 @@ fn strangers_show_the_rate() {
     }
 }
 
+/// Each client makes one request, so no round trip is compared with another one of the same client.
+#[test]
+fn strangers_of_one_request_show_the_rate() {
+    let link = Link::constant(rate(10.0));
+    let anywhere = |n: u64| 5 + (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) % 196;
+    let distances: [&dyn Fn(u64) -> u64; 2] = [&|_| 2, &anywhere];
+    for far_ms in distances {
+        let paths = (0..20_000).map(|n| far(far_ms(n))).collect();
+        let line = Line { paths, load: 0.8, ..Line::new(&link, ClientPath::DIRECT) };
+        for seed in 9_301..9_313 {
+            let paced = paced(&serve_line(&line, None, seed), FOUND_S, ENDS_S);
+            assert!((0.8..1.15).contains(&paced), "seed {seed}: paced at {paced:.3} of the link");
+        }
+    }
+}
+
+/// A short queue hardly shows beside jitter. So a rate that is far too low looks right in some of the soundings.
+#[test]
+fn a_rate_that_is_far_too_low_is_raised_beside_jitter() {
+    let link = Link::constant(rate(20.0));
+    let paths = [(10, 1), (20, 2), (40, 5), (80, 10), (150, 20)];
+    let paths = paths.map(|(ms, jitter_ms)| ClientPath { jitter_ns: jitter_ms * MS, ..far(ms) }).to_vec();
+    let line = Line { paths, load: 0.8, requests_per_connection: 20, ..Line::new(&link, ClientPath::DIRECT) };
+    // The search of seed 9527 ends at a third of the rate.
+    for seed in 9_525..9_537 {
+        let paced = paced(&serve_line(&line, None, seed), CHANGES_S, ENDS_S);
+        assert!((0.75..1.2).contains(&paced), "seed {seed}: paced at {paced:.3} of the link");
+    }
+}
+
 /// A client's own line that is slower than the uplink has a queue at all times, which is none of the uplink.
 #[test]
 fn the_queues_of_clients_lines_are_not_taken_for_the_uplinks() {

@@ -101,6 +101,8 @@ const STRANGE_MOST: u32 = 2;
 const CLEAR_RAISES: f64 = 0.03;
 const CLEAR_RAISES_ERRORS: f64 = 1.5;
 const CLEAR_MOST: u32 = 3;
+/// The raise after several whose queues do not show beside jitter.
+const UNSEEN_RAISES: f64 = 1.25;
 /// One is believed where round trips meet less than this part of what they usually meet of the pacer's own queue.
 const FAR_FASTER: f64 = 0.4;
 
@@ -308,6 +310,11 @@ impl Hold {
             Sounded::Measured(slope) => {
                 self.clear = 0;
                 self.measured(slope);
+                self.correction.recenter(self.known, self.most);
+            }
+            Sounded::Unseen => {
+                (self.known, self.clear) = (self.known * UNSEEN_RAISES, 0);
+                self.variance = FIRST_ERROR * FIRST_ERROR;
                 self.correction.recenter(self.known, self.most);
             }
             Sounded::Clear { of_usual } => {

@@ -3,6 +3,9 @@
 //! The queue of the link is the same for all clients. So that packet met what packets of other clients met that were sent
 //! at the same time. The ones that have come back were sent earlier, and the queue has changed since. Packets of one client
 //! that were sent one after the other tell how it changes.
+//!
+//! Where clients send one packet each, all of them would have the queue that the first ones were guessed to have met. Then
+//! the guess is what new clients show together.
 
 use alloc::vec::Vec;
 
@@ -26,17 +29,27 @@ struct Met {
     /// How long before the one in question it was sent, in nanoseconds; less than zero if later.
     before_ns: f64,
     above_ns: f64,
+    is_guessed: bool,
 }
 
 /// The excess of a packet that was sent then, whatever its path, in nanoseconds. `recent`: round trips of the last moments,
-/// the newest first. `None` if there are too few.
-pub(super) fn excess_ns<'a>(recent: impl Iterator<Item = &'a Sample>, sent_at: Instant) -> Option<u64> {
+/// the newest first. `of_strangers_ns`: what new clients show together. `None` if there are too few.
+pub(super) fn excess_ns<'a>(
+    recent: impl Iterator<Item = &'a Sample>,
+    sent_at: Instant,
+    of_strangers_ns: Option<u64>,
+) -> Option<u64> {
     let before_ns = |at: Instant| sent_at.as_ns() as f64 - at.as_ns() as f64;
     let met = recent.take(TREND_OF).filter_map(|it| {
         let above_ns = it.above_ns? as f64;
-        Some(Met { path: it.path, before_ns: before_ns(it.sent_at), above_ns })
+        Some(Met { path: it.path, before_ns: before_ns(it.sent_at), above_ns, is_guessed: it.is_guessed })
     });
     let met: Vec<Met> = met.collect();
+    let are_known = met.iter().take(MOST).filter(|it| !it.is_guessed).count() >= LEAST;
+    let are_pairs = || met.iter().enumerate().any(|(n, it)| met[n + 1..].iter().any(|other| other.path == it.path));
+    if of_strangers_ns.is_some() && !are_known && !are_pairs() {
+        return of_strangers_ns;
+    }
     let trend = trend(&met);
     let mut then: Vec<f64> = met.iter().take(MOST).map(|it| it.above_ns + trend * it.before_ns).collect();
     then.sort_unstable_by(f64::total_cmp);
@@ -69,7 +82,7 @@ mod tests {
         let sample = |n: u64| Sample::met(n % 2, at(10 * n), queue_ms(10 * n) * MS);
         let mut samples: Vec<Sample> = (0..packets).map(sample).collect();
         samples.sort_by_key(|it| it.at);
-        excess_ns(samples.iter().rev(), at(100)).map(|ns| ns / MS)
+        excess_ns(samples.iter().rev(), at(100), None).map(|ns| ns / MS)
     }
 
     #[test]
@@ -86,9 +99,26 @@ mod tests {
     }
 
     #[test]
+    fn clients_of_one_packet_each_have_what_new_ones_show_together() {
+        let guess_ms = |clients: u64, is_guessed| {
+            let sample = |n: u64| Sample { is_guessed, ..Sample::met(n % clients, Instant::from_ns(n * MS), 20 * MS) };
+            let samples: Vec<Sample> = (0..8).map(sample).collect();
+            excess_ns(samples.iter().rev(), Instant::from_ns(8 * MS), Some(90 * MS)).map(|ns| ns / MS)
+        };
+        assert_eq!(guess_ms(8, true), Some(90));
+        assert_eq!(guess_ms(8, false), Some(20), "their paths are known");
+        assert_eq!(guess_ms(7, true), Some(20), "one has sent two");
+        assert_eq!(excess_ns([].iter(), Instant::from_ns(MS), Some(7)), Some(7));
+    }
+
+    #[test]
     fn packets_of_different_clients_show_no_trend() {
-        let met =
-            |path, before_ms: f64, above_ms: f64| Met { path, before_ns: before_ms * 1e6, above_ns: above_ms * 1e6 };
+        let met = |path, before_ms: f64, above_ms: f64| Met {
+            path,
+            before_ns: before_ms * 1e6,
+            above_ns: above_ms * 1e6,
+            is_guessed: false,
+        };
         assert_eq!(trend(&[met(1, 20.0, 5.0), met(2, 10.0, 50.0), met(3, 0.0, 90.0)]), 0.0);
         let grows = [met(1, 20.0, 5.0), met(1, 10.0, 8.0), met(1, 0.0, 11.0), met(2, 0.0, 90.0)];
         assert!((trend(&grows) - 0.3).abs() < 1e-9);

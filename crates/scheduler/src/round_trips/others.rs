@@ -92,6 +92,7 @@ impl RoundTrips {
         let is_sure = is_sure && !self.are_guessed(since);
         let shortest_ns = seen.iter().map(|&(_, above_ns)| above_ns).min().unwrap_or(0);
         self.paths.handle_longer(shortest_ns);
+        self.strangers.handle_longer(shortest_ns);
         self.elsewhere = Some(Elsewhere { at: now, queue_ns: shortest_ns.max(queue_ns), is_sure });
         self.level.take();
         let latest = seen.into_iter().rev().take(IDLE_MOST).rev();

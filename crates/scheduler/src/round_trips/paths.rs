@@ -88,13 +88,12 @@ impl Shortest {
         guess_ns: Option<u64>,
     ) -> Option<Excess> {
         if self.bases.len() >= MOST && !self.bases.contains_key(&number) {
-            if now.ns_since(self.pruned) < PRUNE_NS {
-                return None;
+            if now.ns_since(self.pruned) >= PRUNE_NS {
+                self.pruned = now;
+                self.bases.retain(|_, base| now.ns_since(base.window_began) < WINDOW_NS);
             }
-            self.pruned = now;
-            self.bases.retain(|_, base| now.ns_since(base.window_began) < WINDOW_NS);
             if self.bases.len() >= MOST {
-                return None;
+                return guess_ns.map(|ns| Excess { ns, is_guessed: true });
             }
         }
         let first_known = self.began.get_or_insert(now).add_ns(known_ns);

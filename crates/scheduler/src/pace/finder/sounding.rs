@@ -27,6 +27,8 @@ pub(super) struct Sounding {
     /// The part of the pacer's own queue that round trips usually meet: before soundings that showed the link to be no faster
     /// than known.
     usual_part: Option<f64>,
+    /// The mean part that showed of the queues that were made.
+    shown: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +70,8 @@ pub(super) enum Sounded {
     /// No queue showed: the link is faster than was known.
     /// `of_usual`: see [`Sounding::of_usual`].
     Clear { of_usual: Option<f64> },
+    /// There is jitter, and hardly anything of the queues of several soundings showed: the link is faster than was known.
+    Unseen,
 }
 
 /// From one to the next, while the rate is known roughly, and after one that was broken off or not clear.
@@ -114,6 +118,12 @@ const SELDOM_ROUGH: u64 = 12;
 /// If the median is below this part of its length, the queue does not show.
 const SHOWS: f64 = 0.3;
 const SAMPLES_LEAST: usize = 3;
+/// With so much jitter, one sounding tells little. The queues of several do not show if the mean of what showed of them is below
+/// this part. Of the mean, the last one has this weight, and it counts within these bounds.
+const JITTER_NS: u64 = MS;
+const UNSEEN: f64 = 0.3;
+const SHOWN_WEIGHT: f64 = 0.2;
+const SHOWN: Range<f64> = -0.5..1.5;
 /// It is compared with the time before.
 const BEFORE_NS: u64 = 150 * MS;
 
@@ -159,6 +169,7 @@ impl Sounding {
             measures_from: now,
             measures_every_ns: MEASURES_EVERY_NS,
             usual_part: None,
+            shown: 1.0,
         }
     }
 
@@ -257,7 +268,13 @@ impl Sounding {
         let before = Instant::from_ns(times.began.as_ns().saturating_sub(BEFORE_NS));
         let before_ns = seen.queue_between(now, before, times.began, SAMPLES_LEAST).unwrap_or(0);
         let queue_ns = queue_ns - before_ns.max(-(seen.level_ns(now) as i64));
-        if (queue_ns as f64) < SHOWS * times.queue_ns as f64 {
+        let shown = queue_ns as f64 / times.queue_ns as f64;
+        self.shown += SHOWN_WEIGHT * (shown.clamp(SHOWN.start, SHOWN.end) - self.shown);
+        if self.shown < UNSEEN && seen.level_ns(now) >= JITTER_NS && !seen.are_clients_new(now) {
+            self.shown = 1.0;
+            return Sounded::Unseen;
+        }
+        if shown < SHOWS {
             if burst.explains(known, times.grown, seen) {
                 burst.handle_unseen();
                 return Sounded::Nothing;

@@ -436,7 +436,15 @@ impl Estimator {
     /// Whether it is time for a probe, beside a queue of others or not.
     fn is_probe_due(&self, now: Instant, is_elsewhere: bool) -> bool {
         let may = !is_elsewhere || self.beside.starves(now, self.estimate);
-        may && now.ns_since(self.last_probe) >= self.probe_after_ns
+        let is_time = now.ns_since(self.last_probe) >= self.probe_after_ns;
+        may && (is_time || self.is_back(now, self.estimate, &self.round_trips))
+    }
+
+    /// Whether a far higher rate than this, in bits per second, was known well lately, and holds again.
+    fn is_back(&self, now: Instant, bits: f64, seen: &RoundTrips) -> bool {
+        self.beside.knew_more(now, bits)
+            && now.ns_since(self.last_probe) >= PROBE_EVERY_NS
+            && seen.is_far_faster(now, bits)
     }
 
     /// A probe ends, and queues do not tell: what the link has carried does.

@@ -13,6 +13,7 @@ mod leads;
 mod means;
 mod noise;
 mod others;
+mod own;
 mod paths;
 mod sample;
 mod silence;
@@ -158,9 +159,6 @@ const FAR_ROUND_TRIPS: u64 = 6;
 const PRESENT_MOST_FAR: usize = 64;
 /// So short a round trip meets no queue that matters, whatever its path is.
 const SHORT_NS: u64 = 150 * MS;
-/// The pacer's own queue is looked for in the round trips of this time, if there are so many.
-const OWN_OVER_NS: u64 = 1_000 * MS;
-const OWN_LEAST: u32 = 8;
 
 impl RoundTrips {
     /// Sets whether the rate of the link is known roughly at best.
@@ -223,7 +221,7 @@ impl RoundTrips {
         } else {
             let of_strangers_ns = self.strangers.handle(now, rtt_ns);
             let recent = self.samples.iter().rev().take_while(|it| now.ns_since(it.at) <= PRESENT_LONGEST_NS);
-            guess::excess_ns(recent, sent_at, of_strangers_ns)
+            guess::excess_ns(recent, sent_at, rtt_ns, of_strangers_ns)
         };
         let above = self.paths.above_shortest(now, path, rtt_ns, guess_ns);
         let (above_ns, is_guessed) = (above.map(|it| it.ns), above.is_some_and(|it| it.is_guessed));
@@ -327,29 +325,6 @@ impl RoundTrips {
             .collect();
         let quarter = queues.len() / 4;
         (queues.len() >= least).then(|| *queues.select_nth_unstable(quarter).1)
-    }
-
-    /// The part of the pacer's own queue that round trips of the last second met. On a link of the pacer's rate a
-    /// grant has just passed when the next one comes, and they meet half of it or more. On a much faster link each grant
-    /// passes quickly, and they meet hardly any. `None` where few came, or where other things made them wait.
-    pub fn own_queue_part(&self, now: Instant) -> Option<f64> {
-        let level_ns = self.level_ns(now) as f64;
-        let (mut packets, mut waited_ns, mut own_ns) = (0, 0.0, 0.0);
-        let (mut of_waited, mut of_both, mut of_own) = (0.0, 0.0, 0.0);
-        for it in self.samples.iter().rev().take_while(|it| now.ns_since(it.at) <= OWN_OVER_NS) {
-            let (Some(above_ns), 1..) = (it.above_ns, it.own_ns) else { continue };
-            let (waited, own) = (above_ns as f64 - level_ns, it.own_ns as f64);
-            packets += 1;
-            waited_ns += waited;
-            own_ns += own;
-            of_waited += waited * waited;
-            of_both += waited * own;
-            of_own += own * own;
-        }
-        let part = waited_ns / own_ns;
-        let squares = of_waited - 2.0 * part * of_both + part * part * of_own;
-        let is_noisy = squares * f64::from(packets) > own_ns * own_ns;
-        (packets >= OWN_LEAST && !is_noisy).then_some(part)
     }
 
     /// The time in which enough round trips are measured.

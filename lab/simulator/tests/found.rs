@@ -393,6 +393,18 @@ fn strangers_of_one_request_show_the_rate() {
     }
 }
 
+/// A site that uses a mobile line for a while, and then its own again.
+#[test]
+fn a_link_that_was_far_slower_for_ten_seconds_is_used_again_within_one() {
+    for (mbit, slow_mbit) in [(10.0, 1.5), (50.0, 3.0)] {
+        let link = Link::constant(rate(mbit)).then(10 * S, rate(slow_mbit)).unwrap().then(20 * S, rate(mbit)).unwrap();
+        for seed in 9_601..9_613 {
+            let paced = paced(&serve(&link, ClientPath::DIRECT, None, seed), 21, 23);
+            assert!(paced > 0.85, "{mbit} Mbit/s, seed {seed}: paced at {paced:.3} of the link");
+        }
+    }
+}
+
 /// A short queue hardly shows beside jitter. So a rate that is far too low looks right in some of the soundings.
 #[test]
 fn a_rate_that_is_far_too_low_is_raised_beside_jitter() {

@@ -29,7 +29,8 @@ impl Estimator {
                 self.beside.starves_alone(now, self.estimate, grant_ns) && seen.are_clients_new(now)
             }
         };
-        knew_more && (waits_long || seen.is_surely_elsewhere(now)) || since_probe_ns >= self.probe_after_ns && starves()
+        let knows_more = knew_more && (waits_long || seen.is_surely_elsewhere(now));
+        knows_more || self.is_back(now, bits, seen) || since_probe_ns >= self.probe_after_ns && starves()
     }
 
     /// The estimate, if it was measured and nothing is being measured.
@@ -101,11 +102,13 @@ impl Estimator {
     }
 
     /// Tries more than a rate that is probably too low. Where a queue is surely of others, a higher rate that was known well
-    /// holds again.
+    /// holds again. Where the link has become far faster, probes look whether that rate holds.
     pub(crate) fn resume_with_try(&mut self, now: Instant, sent_bytes: u64, bits: f64, seen: RoundTrips) {
         let probe_after_ns = self.probe_after_ns;
         let well = self.beside.well(now).filter(|_| seen.is_surely_elsewhere(now));
+        let known = self.beside.well(now).filter(|_| self.is_back(now, bits, &seen));
         self.resume(now, bits.max(well.unwrap_or(0.0)));
+        (self.known, self.verifies_left) = (known, VERIFIES);
         (self.round_trips, self.probe_after_ns) = (seen, probe_after_ns);
         self.phase = Phase::Probe { gain: beside::GAIN };
         self.begin_round(now, sent_bytes);

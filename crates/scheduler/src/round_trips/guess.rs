@@ -20,6 +20,8 @@ const LEAST: usize = 3;
 const TREND_OF: usize = 32;
 const PAIRS_LEAST: u32 = 2;
 const APART_NS: f64 = 5.0 * MS as f64;
+/// A guess is far longer than the round trip if it is longer by one part in so many.
+const LONGER_PART: u64 = 4;
 /// The queue grows and shrinks by so many seconds in a second at most.
 const TREND_MOST: f64 = 1.0;
 
@@ -33,10 +35,12 @@ struct Met {
 }
 
 /// The excess of a packet that was sent then, whatever its path, in nanoseconds. `recent`: round trips of the last moments,
-/// the newest first. `of_strangers_ns`: what new clients show together. `None` if there are too few.
+/// the newest first. `rtt_ns`: that of the packet itself. `of_strangers_ns`: what new clients show together. `None` if there
+/// are too few.
 pub(super) fn excess_ns<'a>(
     recent: impl Iterator<Item = &'a Sample>,
     sent_at: Instant,
+    rtt_ns: u64,
     of_strangers_ns: Option<u64>,
 ) -> Option<u64> {
     let before_ns = |at: Instant| sent_at.as_ns() as f64 - at.as_ns() as f64;
@@ -53,7 +57,10 @@ pub(super) fn excess_ns<'a>(
     let trend = trend(&met);
     let mut then: Vec<f64> = met.iter().take(MOST).map(|it| it.above_ns + trend * it.before_ns).collect();
     then.sort_unstable_by(f64::total_cmp);
-    (then.len() >= LEAST).then(|| then[then.len() / 2].max(0.0) as u64)
+    let guess_ns = (then.len() >= LEAST).then(|| then[then.len() / 2].max(0.0) as u64)?;
+    // A queue that one client met, and this packet did not, was that of the client's own line.
+    let are_of_one = || met.iter().take(MOST).all(|it| it.path == met[0].path);
+    if guess_ns > rtt_ns + rtt_ns / LONGER_PART && are_of_one() { of_strangers_ns } else { Some(guess_ns) }
 }
 
 /// By how many seconds in a second the queue grows, by packets of the same client. 0 if too few tell.
@@ -82,7 +89,7 @@ mod tests {
         let sample = |n: u64| Sample::met(n % 2, at(10 * n), queue_ms(10 * n) * MS);
         let mut samples: Vec<Sample> = (0..packets).map(sample).collect();
         samples.sort_by_key(|it| it.at);
-        excess_ns(samples.iter().rev(), at(100), None).map(|ns| ns / MS)
+        excess_ns(samples.iter().rev(), at(100), 1_000 * MS, None).map(|ns| ns / MS)
     }
 
     #[test]
@@ -103,12 +110,23 @@ mod tests {
         let guess_ms = |clients: u64, is_guessed| {
             let sample = |n: u64| Sample { is_guessed, ..Sample::met(n % clients, Instant::from_ns(n * MS), 20 * MS) };
             let samples: Vec<Sample> = (0..8).map(sample).collect();
-            excess_ns(samples.iter().rev(), Instant::from_ns(8 * MS), Some(90 * MS)).map(|ns| ns / MS)
+            excess_ns(samples.iter().rev(), Instant::from_ns(8 * MS), 1_000 * MS, Some(90 * MS)).map(|ns| ns / MS)
         };
         assert_eq!(guess_ms(8, true), Some(90));
         assert_eq!(guess_ms(8, false), Some(20), "their paths are known");
         assert_eq!(guess_ms(7, true), Some(20), "one has sent two");
-        assert_eq!(excess_ns([].iter(), Instant::from_ns(MS), Some(7)), Some(7));
+        assert_eq!(excess_ns([].iter(), Instant::from_ns(MS), MS, Some(7)), Some(7));
+    }
+
+    #[test]
+    fn a_queue_that_one_client_met_and_another_cannot_have_met_is_none_of_the_link() {
+        let guess_ms = |clients: u64, rtt_ms: u64| {
+            let sample = |n: u64| Sample::met(n % clients, Instant::from_ns(10 * n * MS), 55 * MS);
+            let samples: Vec<Sample> = (0..6).map(sample).collect();
+            excess_ns(samples.iter().rev(), Instant::from_ns(60 * MS), rtt_ms * MS, None).map(|ns| ns / MS)
+        };
+        assert_eq!([20, 44, 75].map(|rtt_ms| guess_ms(1, rtt_ms)), [None, Some(55), Some(55)]);
+        assert_eq!(guess_ms(2, 20), Some(55), "two have met it");
     }
 
     #[test]

@@ -56,6 +56,18 @@ fn a_few_handshakes_or_much_noise_tell_nothing_of_the_pacer_s_own_queue() {
 }
 
 #[test]
+fn a_link_is_far_faster_if_handshakes_meet_nearly_nothing_of_a_queue_that_was_sent() {
+    let bits = 2.0 * 1448.0 * 8.0 / (GRANT_NS as f64 / 1e9);
+    let is_far_faster = |faster, every_ns, sent_part: f64| {
+        let (seen, now) = handshakes(faster, every_ns, 0);
+        seen.is_far_faster(now, bits / sent_part)
+    };
+    assert_eq!([1.0, 3.0, 16.0].map(|faster| is_far_faster(faster, 10 * MS, 1.0)), [false, false, true]);
+    assert!(!is_far_faster(16.0, 30 * MS, 1.0), "they are too few");
+    assert!(!is_far_faster(16.0, 10 * MS, 0.5), "less was sent than the link had");
+}
+
+#[test]
 fn a_lead_that_falls_shows_a_slower_link_and_its_rate() {
     let bits = 2.0 * 1514.0 * 8.0 / (GRANT_NS as f64 / 1e9);
     for faster in [0.9, 0.97, 0.99] {

@@ -74,7 +74,7 @@ pub struct Estimator {
     most: f64,
     /// Whether that queue ended a search.
     searches: bool,
-    /// The rate that was known until that queue showed a far slower link.
+    /// The rate that was known until that queue showed a far slower link, or that may hold again.
     known: Option<f64>,
     /// While probes look whether that rate still holds: the queue may have been elsewhere.
     verifies: Option<Verifies>,

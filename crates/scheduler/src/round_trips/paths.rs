@@ -178,6 +178,8 @@ mod tests {
         let late = 1_000_000 << NEIGHBOUR_BITS;
         paths.above_shortest(at(2_000), late, 10 * MS, None);
         assert_eq!(paths.above_shortest(at(2_100), late, 10 * MS, None), None);
+        let guessed = Excess { ns: 4 * MS, is_guessed: true };
+        assert_eq!(paths.above_shortest(at(2_100), late, 10 * MS, Some(4 * MS)), Some(guessed));
         assert_eq!(paths.above_shortest(at(2_100), 0, 13 * MS, None), known(3), "those that are known stay so");
         let later_ms = WINDOW_NS / MS + 2_500;
         paths.above_shortest(at(later_ms), late, 10 * MS, None);

@@ -212,8 +212,7 @@ impl RoundTrips {
         let is_left_out = self.latest[..kind as usize].iter().any(are_enough);
         // While the rate is known roughly, queues look like jitter.
         let counts_with_jitter = kind == RttKind::Data || !self.is_rough;
-        let has_jitter = || self.level_ns(now) >= JITTER_NS;
-        if is_left_out && !(counts_with_jitter && has_jitter()) {
+        if is_left_out && !(counts_with_jitter && self.has_jitter(now)) {
             return;
         }
         let guess_ns = if self.paths.has_seen(path) {
@@ -360,6 +359,11 @@ impl RoundTrips {
         let level_ns = self.work_out_level(now).cast_unsigned();
         self.level.set(Some((now, level_ns)));
         level_ns
+    }
+
+    /// Whether round trips vary so much that short queues hardly show.
+    pub fn has_jitter(&self, now: Instant) -> bool {
+        self.level_ns(now) >= JITTER_NS
     }
 
     /// The length at which a queue shows beside jitter. Where paths differ, the median of round trips is far from the quiet

@@ -345,7 +345,8 @@ fn strangers() -> [Condition; 7] {
     ]
 }
 
-/// Each request is of a client that was never seen before, and does not come back. Most are near, some 200 ms away.
+/// Each request is of a client that was never seen before, and does not come back. Clients are 5 to 200 ms away, half of them
+/// below 55 ms.
 fn strangers_of_one_request() -> [Condition; 8] {
     const CLIENTS: usize = 60_000;
     let far_ms = |n: usize| 5 + (195.0 * f64::powi(drawn(n), 2)) as u64;
@@ -372,7 +373,7 @@ fn strangers_of_one_request() -> [Condition; 8] {
     ]
 }
 
-/// A number between 0 and 1 that looks random.
+/// A number from 0 to 1, for each client always the same (SplitMix64).
 fn drawn(n: usize) -> f64 {
     let mixed = (n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

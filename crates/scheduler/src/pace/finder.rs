@@ -313,9 +313,8 @@ impl Hold {
                 self.correction.recenter(self.known, self.most);
             }
             Sounded::Unseen => {
-                (self.known, self.clear) = (self.known * UNSEEN_RAISES, 0);
-                self.variance = FIRST_ERROR * FIRST_ERROR;
-                self.correction.recenter(self.known, self.most);
+                self.clear = 0;
+                self.raise(UNSEEN_RAISES);
             }
             Sounded::Clear { of_usual } => {
                 let is_far_faster = of_usual.is_some_and(|part| part < FAR_FASTER);
@@ -324,9 +323,7 @@ impl Hold {
                     return Next::TooSlow;
                 }
                 if is_rough || self.clear > 1 {
-                    self.known *= 1.0 + f64::max(CLEAR_RAISES, CLEAR_RAISES_ERRORS * libm::sqrt(self.variance));
-                    self.variance = FIRST_ERROR * FIRST_ERROR;
-                    self.correction.recenter(self.known, self.most);
+                    self.raise(1.0 + f64::max(CLEAR_RAISES, CLEAR_RAISES_ERRORS * libm::sqrt(self.variance)));
                 }
             }
         }
@@ -338,6 +335,13 @@ impl Hold {
             return Next::TooFast(since, shown);
         }
         Next::Goes(self.correction.rate_bits())
+    }
+
+    /// The link has probably so many times the known rate.
+    fn raise(&mut self, times: f64) {
+        self.known *= times;
+        self.variance = FIRST_ERROR * FIRST_ERROR;
+        self.correction.recenter(self.known, self.most);
     }
 
     fn handle_tried(&mut self, now: Instant, tried: Tried, is_rough: bool, is_blind: bool) -> Next {

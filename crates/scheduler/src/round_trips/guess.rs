@@ -34,9 +34,9 @@ struct Met {
     is_guessed: bool,
 }
 
-/// The excess of a packet that was sent then, whatever its path, in nanoseconds. `recent`: round trips of the last moments,
-/// the newest first. `rtt_ns`: that of the packet itself. `of_strangers_ns`: what new clients show together. `None` if there
-/// are too few.
+/// The excess of a packet that was sent then, whatever its path, in nanoseconds. `None` if too few tell. `recent`: round
+/// trips of the last moments, the newest first. `rtt_ns`: that of the packet itself. `of_strangers_ns`: what new clients
+/// show together.
 pub(super) fn excess_ns<'a>(
     recent: impl Iterator<Item = &'a Sample>,
     sent_at: Instant,
@@ -50,11 +50,11 @@ pub(super) fn excess_ns<'a>(
     });
     let met: Vec<Met> = met.collect();
     let are_known = met.iter().take(MOST).filter(|it| !it.is_guessed).count() >= LEAST;
-    let are_pairs = || met.iter().enumerate().any(|(n, it)| met[n + 1..].iter().any(|other| other.path == it.path));
-    if of_strangers_ns.is_some() && !are_known && !are_pairs() {
+    let trend = trend(&met);
+    if of_strangers_ns.is_some() && !are_known && trend.is_none() {
         return of_strangers_ns;
     }
-    let trend = trend(&met);
+    let trend = trend.unwrap_or(0.0);
     let mut then: Vec<f64> = met.iter().take(MOST).map(|it| it.above_ns + trend * it.before_ns).collect();
     then.sort_unstable_by(f64::total_cmp);
     let guess_ns = (then.len() >= LEAST).then(|| then[then.len() / 2].max(0.0) as u64)?;
@@ -63,8 +63,9 @@ pub(super) fn excess_ns<'a>(
     if guess_ns > rtt_ns + rtt_ns / LONGER_PART && are_of_one() { of_strangers_ns } else { Some(guess_ns) }
 }
 
-/// By how many seconds in a second the queue grows, by packets of the same client. 0 if too few tell.
-fn trend(met: &[Met]) -> f64 {
+/// By how many seconds in a second the queue grows, by packets of the same client. 0 if too few tell, and `None` if no two are
+/// of one client.
+fn trend(met: &[Met]) -> Option<f64> {
     let (mut pairs, mut of_time, mut of_both) = (0, 0.0, 0.0);
     for (n, it) in met.iter().enumerate() {
         for other in met[n + 1..].iter().filter(|other| other.path == it.path) {
@@ -75,7 +76,8 @@ fn trend(met: &[Met]) -> f64 {
         }
     }
     let tells = pairs >= PAIRS_LEAST && of_time > APART_NS * APART_NS * f64::from(pairs);
-    if tells { (of_both / of_time).clamp(-TREND_MOST, TREND_MOST) } else { 0.0 }
+    let trend = if tells { (of_both / of_time).clamp(-TREND_MOST, TREND_MOST) } else { 0.0 };
+    (pairs > 0).then_some(trend)
 }
 
 #[cfg(test)]
@@ -137,10 +139,14 @@ mod tests {
             above_ns: above_ms * 1e6,
             is_guessed: false,
         };
-        assert_eq!(trend(&[met(1, 20.0, 5.0), met(2, 10.0, 50.0), met(3, 0.0, 90.0)]), 0.0);
+        assert_eq!(trend(&[met(1, 20.0, 5.0), met(2, 10.0, 50.0), met(3, 0.0, 90.0)]), None);
         let grows = [met(1, 20.0, 5.0), met(1, 10.0, 8.0), met(1, 0.0, 11.0), met(2, 0.0, 90.0)];
-        assert!((trend(&grows) - 0.3).abs() < 1e-9);
-        assert_eq!(trend(&[met(1, 2.0, 5.0), met(1, 1.0, 9.0), met(1, 0.0, 13.0)]), 0.0, "they were sent at once");
-        assert_eq!(trend(&[met(1, 20.0, 5.0), met(1, 10.0, 45.0), met(1, 0.0, 85.0)]), 1.0);
+        assert!(trend(&grows).is_some_and(|trend| (trend - 0.3).abs() < 1e-9));
+        assert_eq!(
+            trend(&[met(1, 2.0, 5.0), met(1, 1.0, 9.0), met(1, 0.0, 13.0)]),
+            Some(0.0),
+            "they were sent at once"
+        );
+        assert_eq!(trend(&[met(1, 20.0, 5.0), met(1, 10.0, 45.0), met(1, 0.0, 85.0)]), Some(1.0));
     }
 }

@@ -9,8 +9,8 @@ use crate::{
 /// The part that they meet is worked out from the round trips of this time, if there are so many.
 const PART_OVER_NS: u64 = 1_000 * MS;
 const PART_LEAST: u32 = 8;
-/// A link is far faster if packets of this time, and so many at least, met less than one part in so many of it. They have to
-/// meet this much in the mean otherwise, and the pacer has to have sent at this part of its rate.
+/// A link is far faster if packets of this time, and so many at least, met less than one part in so many of it. It has to be
+/// this long in the mean, and the pacer has to have sent at this part of its rate.
 const FASTER_OVER_NS: u64 = 300 * MS;
 const FASTER_LEAST: u64 = 20;
 const FASTER_MEETS: u64 = 30;

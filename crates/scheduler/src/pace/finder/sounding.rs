@@ -118,9 +118,8 @@ const SELDOM_ROUGH: u64 = 12;
 /// If the median is below this part of its length, the queue does not show.
 const SHOWS: f64 = 0.3;
 const SAMPLES_LEAST: usize = 3;
-/// With so much jitter, one sounding tells little. The queues of several do not show if the mean of what showed of them is below
-/// this part. Of the mean, the last one has this weight, and it counts within these bounds.
-const JITTER_NS: u64 = MS;
+/// With jitter, one sounding tells little. The queues of several do not show if the mean of what showed of them is below this
+/// part. Of the mean, the last one has this weight, and it counts within these bounds.
 const UNSEEN: f64 = 0.3;
 const SHOWN_WEIGHT: f64 = 0.2;
 const SHOWN: Range<f64> = -0.5..1.5;
@@ -270,7 +269,7 @@ impl Sounding {
         let queue_ns = queue_ns - before_ns.max(-(seen.level_ns(now) as i64));
         let shown = queue_ns as f64 / times.queue_ns as f64;
         self.shown += SHOWN_WEIGHT * (shown.clamp(SHOWN.start, SHOWN.end) - self.shown);
-        if self.shown < UNSEEN && seen.level_ns(now) >= JITTER_NS && !seen.are_clients_new(now) {
+        if self.shown < UNSEEN && seen.has_jitter(now) && !seen.are_clients_new(now) {
             self.shown = 1.0;
             return Sounded::Unseen;
         }

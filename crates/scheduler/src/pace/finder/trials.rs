@@ -21,8 +21,9 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Trials {
     state: State,
-    /// When work last waited.
+    /// When work last waited, and since when it has waited but for short pauses.
     waited_at: Instant,
+    waits_since: Instant,
     /// In a rest, the lead while a little of the link is unused; and from when on packets may show a longer one.
     usual_ns: Option<i64>,
     compares_from: Instant,
@@ -128,9 +129,10 @@ const ERROR_MOST: f64 = 0.03;
 const PLAUSIBLE: Range<f64> = 0.6..1.1;
 /// The rate at which a queue is worked off, as a part of the known one.
 pub(super) const SHRINKS: f64 = 0.9;
-/// The uplink has to be busy for so long before a trial, and may pause for so long in one.
+/// The uplink has to be busy for so long before a trial. Work may pause for so long in one, and for so many grants.
 const BUSY_NS: u64 = 60 * MS;
 const PAUSE_NS: u64 = 30 * MS;
+const PAUSE_CHUNKS: u64 = 4;
 /// The usual lead is the median of so many. It is looked for when a rest has lasted so long.
 const USUAL_LEAST: usize = 5;
 const USUAL_MOST: usize = 31;
@@ -146,7 +148,7 @@ const UNSEEN_NS: u64 = 120_000 * MS;
 const UNSEEN_DOUBLES: u32 = 4;
 /// A faster link shows if nine of ten leads are longer by this part of the change that counts. It takes at least so many
 /// leads, over at least so long. Older ones do not count.
-const LONGER: f64 = 0.4;
+const LONGER: f64 = 0.7;
 const LONGER_LEAST: u32 = 6;
 const LONGER_NS: u64 = 100 * MS;
 const LONGER_MOST_NS: u64 = 1_000 * MS;
@@ -178,6 +180,12 @@ impl<'a> Turn<'a> {
         self.settles_ns + (self.change_ns as f64 / gain.min(STEP_GAIN_MOST)) as u64
     }
 
+    /// The rate while the link is measured. `bits` lets its queue stand; a long one is worked off in that time.
+    fn stands_at(&self, since: Instant, bits: f64) -> f64 {
+        let queue_ns = self.seen.lead_ns(self.now, since, 1, PRESENT_LEAST).map_or(0, |lead_ns| -lead_ns);
+        bits * (1.0 - (queue_ns as f64 / STANDS_NS as f64).clamp(0.0, 1.0 - SHRINKS))
+    }
+
     fn present_ns(&self, since: Instant) -> Option<i64> {
         self.seen.lead_ns(self.now, since, PRESENT_LEAST, PRESENT_MOST)
     }
@@ -188,6 +196,7 @@ impl Trials {
         Self {
             state: State::Blind(now),
             waited_at: now,
+            waits_since: now,
             usual_ns: None,
             compares_from: now,
             held: 0.0,
@@ -215,10 +224,13 @@ impl Trials {
         is_rough: bool,
         correction: &Correction,
     ) -> Tried {
+        let turn = Turn::new(now, load.waits, known, is_rough, correction.seen());
         if load.waits {
+            if self.pauses(&turn) {
+                self.waits_since = now;
+            }
             self.waited_at = now;
         }
-        let turn = Turn::new(now, load.waits, known, is_rough, correction.seen());
         match self.state {
             State::Blind(from) if now < from || !turn.is_busy() || !turn.sees() => Tried::Nothing,
             State::Blind(_) if correction.sees_long_queue() => Tried::Nothing,
@@ -229,7 +241,9 @@ impl Trials {
             }
             State::Rests { since, until } => self.wait(&turn, since.add_ns(turn.settles_ns), until),
             State::Climbs { began, step, bits, gain } => self.climb(&turn, began, step, bits, gain),
-            State::Stands { until, bits, .. } if now < until && !self.pauses(now) => Tried::Rate(bits),
+            State::Stands { since, until, bits, .. } if now < until && !self.has_paused(&turn, since) => {
+                Tried::Rate(turn.stands_at(since, bits))
+            }
             State::Stands { since, bits, before_ns, .. } => self.judge(&turn, since, bits, before_ns),
             State::Shrinks(until) if now < until => Tried::Rate(known * SHRINKS),
             State::Shrinks(_) if is_rough => self.rest(now, self.again_ns(&turn)),
@@ -328,7 +342,7 @@ impl Trials {
             // The known rate is too high. The correction works off the queue.
             return self.give_up(turn);
         }
-        if self.pauses(now) {
+        if self.has_paused(turn, step) {
             if now.ns_since(began) > TRIAL_MOST * longest_ns {
                 return self.give_up(turn);
             }
@@ -401,7 +415,42 @@ impl Trials {
         (turn.again_ns.max(REST_ROUGH_NS) << self.failed.min(REST_ROUGH_DOUBLES)).min(REST_NS)
     }
 
-    fn pauses(&self, now: Instant) -> bool {
-        now.ns_since(self.waited_at) > PAUSE_NS
+    fn pauses(&self, turn: &Turn<'_>) -> bool {
+        let chunk_ns = turn.seen.chunk_ns(Rate::clamped(turn.known));
+        turn.now.ns_since(self.waited_at) > PAUSE_NS.max(PAUSE_CHUNKS * chunk_ns)
+    }
+
+    /// Whether there was a pause since then. Between two turns it shows only afterwards.
+    fn has_paused(&self, turn: &Turn<'_>, since: Instant) -> bool {
+        self.pauses(turn) || self.waits_since > since
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Turns come with grants, so there is none in a pause.
+    #[test]
+    fn a_pause_between_two_turns_begins_a_step_anew() {
+        let at = |ms: u64| Instant::from_ns(ms * MS);
+        let correction = Correction::new(Rate::clamped(2e6), None);
+        let load = |now| Load { sent_bytes: 0, room_at: now, waits: true, chunk_bytes: 1_500 };
+        let turn = |trials: &mut Trials, ms| match trials.handle_turn(at(ms), load(at(ms)), 2e6, false, &correction) {
+            Tried::Rate(bits) => bits,
+            _ => panic!("the trial ended"),
+        };
+        let mut trials = Trials::new(at(0));
+        trials.begin(at(0), 2e6, GAIN);
+        for (ms, step_ms) in [(10, 0), (35, 0), (100, 100), (110, 100)] {
+            assert_eq!(turn(&mut trials, ms), 2e6);
+            let State::Climbs { step, .. } = trials.state else { panic!("{:?}", trials.state) };
+            assert_eq!(step, at(step_ms), "after {ms} ms");
+        }
+        trials.state = State::Stands { since: at(100), until: at(300), bits: 2e6, before_ns: 0 };
+        turn(&mut trials, 130);
+        assert!(matches!(trials.state, State::Stands { .. }));
+        turn(&mut trials, 200);
+        assert!(matches!(trials.state, State::Shrinks(_)), "measured over a pause");
     }
 }

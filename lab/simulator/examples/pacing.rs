@@ -269,7 +269,26 @@ fn auto_conditions() -> Vec<Condition> {
     conditions.extend(beside_uploads());
     conditions.extend(strangers());
     conditions.extend(strangers_of_one_request());
+    conditions.extend(becoming_faster());
     conditions
+}
+
+/// The link becomes faster in second 20.
+fn becoming_faster() -> [Condition; 8] {
+    let faster = |name: &str, before: f64, after: f64| {
+        late(Condition { mbit: vec![(0, before), (20, after)], ..plain(name, before, "0.8") })
+    };
+    let jitter = || vec![ClientPath { jitter_ns: 5 * MS, ..far(30) }];
+    [
+        Condition { paths: vec![far(40)], ..faster("10, then 20 Mbit/s, RTT 40 ms", 10.0, 20.0) },
+        kept(faster("10, then 20 Mbit/s, kept alive", 10.0, 20.0)),
+        kept(Condition { paths: vec![far(40)], ..faster("50, then 100 Mbit/s, kept alive, RTT 40 ms", 50.0, 100.0) }),
+        faster("100, then 200 Mbit/s", 100.0, 200.0),
+        Condition { paths: jitter(), ..faster("10, then 20 Mbit/s, RTT 30 ms, jitter 5 ms", 10.0, 20.0) },
+        faster("10, then 12 Mbit/s", 10.0, 12.0),
+        Condition { paths: vec![far(40)], ..faster("50, then 60 Mbit/s, RTT 40 ms", 50.0, 60.0) },
+        kept(faster("50, then 75 Mbit/s, kept alive", 50.0, 75.0)),
+    ]
 }
 
 /// Requests of the first 10 s do not count.

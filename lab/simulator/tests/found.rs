@@ -312,6 +312,20 @@ fn a_slow_line_is_hardly_ever_sent_more_than_it_carries_and_a_faster_one_is_foll
     }
 }
 
+/// Round trips meet a little less of the pacer's own queue then.
+#[test]
+fn a_link_that_becomes_a_fifth_faster_is_followed() {
+    for mbit in [8.0, 10.0] {
+        let link = Link::constant(rate(mbit)).then(CHANGES_S * S, rate(1.2 * mbit)).unwrap();
+        let from_s = CHANGES_S + FOLLOWED_S;
+        let all: Vec<f64> = (7_001..7_009)
+            .map(|seed| used(&serve(&link, ClientPath::DIRECT, None, seed), &link, from_s, ENDS_S))
+            .collect();
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        assert!(mean > 0.97, "{mbit} Mbit/s: {mean:.3} used, {all:.3?}");
+    }
+}
+
 /// Jitter looks like a queue. Where the first rate is too low, the uplink is never idle, so no idle one shows the jitter.
 #[test]
 fn jitter_is_not_taken_for_a_queue_though_the_uplink_is_never_idle() {

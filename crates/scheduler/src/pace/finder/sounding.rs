@@ -80,12 +80,12 @@ const EVERY_ROUGH_NS: u64 = 400 * MS;
 const AGAIN_NS: u64 = 400 * MS;
 /// From one that measures to the next, at first. The time doubles, up to the longest, while each finds the known rate but
 /// for this part.
-const MEASURES_EVERY_NS: u64 = 8_000 * MS;
-const MEASURES_EVERY_MOST_NS: u64 = 30_000 * MS;
+const MEASURES_EVERY_NS: u64 = 16_000 * MS;
+const MEASURES_EVERY_MOST_NS: u64 = 60_000 * MS;
 const SAME: f64 = 0.01;
 /// No sounding feels for a queue while round trips meet the usual part of the pacer's own, within these factors. That is
 /// checked so often.
-const AS_USUAL: Range<f64> = 0.5..4.0;
+const AS_USUAL: Range<f64> = 0.6..4.0;
 const LOOK_NS: u64 = 100 * MS;
 /// A smaller usual part tells nothing: a token bucket before the link lets all packets of a grant pass at once.
 const USUAL_LEAST: f64 = 0.12;
@@ -113,7 +113,7 @@ const STANDS_CHUNKS_MOST_NS: u64 = 600 * MS;
 /// Soundings take at most one in so many parts of the time where round trips do not tell. The other bounds are for those
 /// that measure, and for those while the rate is known roughly.
 const SELDOM: u64 = 20;
-const SELDOM_MEASURES: u64 = 150;
+const SELDOM_MEASURES: u64 = 400;
 const SELDOM_ROUGH: u64 = 12;
 /// If the median is below this part of its length, the queue does not show.
 const SHOWS: f64 = 0.3;

@@ -15,7 +15,7 @@ pub(super) struct Burst {
     /// 0 if none has shown.
     bytes: f64,
     /// Soundings in a row that have shown none, though the link had saved up all that it can.
-    none: u32,
+    none_shown: u32,
     /// The link has had its rate since then.
     since: Instant,
 }
@@ -33,15 +33,16 @@ const MISSES: f64 = 0.1;
 const MISSES_CHUNKS: u64 = 3;
 /// The part of a burst that is still believed after a sounding without a queue. Jitter can make one that is none.
 const UNSEEN: f64 = 0.85;
-/// After so many soundings without a burst, a queue of the estimator shows none either: it knows the rate less well.
-const NONE_LEAST: u32 = 3;
+/// After so many soundings without a burst, the queue of a search tells nothing of one. A search knows the rate to a few
+/// percent, and what the link carries beyond a rate that is too low looks like a burst.
+const NONE_SHOWN_LEAST: u32 = 3;
 
 impl Burst {
     /// The estimator has measured this rate, in bits per second, in a queue that has shown since then. The link had that rate
     /// already before.
     pub fn handle_search(&mut self, now: Instant, known: f64, queue_since: Instant, seen: &RoundTrips) {
         self.since = Instant::ORIGIN;
-        if self.none < NONE_LEAST {
+        if self.none_shown < NONE_SHOWN_LEAST {
             let bytes = seen.burst_bytes(known, self.since, (queue_since, now), SEARCH_LEAST_NS);
             self.bytes = self.bytes.max(bytes.unwrap_or(0.0));
         }
@@ -67,7 +68,7 @@ impl Burst {
         let was_saved = seen.ahead_bytes(known, self.since, began) < own_bytes + MISSES * self.bytes;
         let weight = if was_saved { WEIGHT } else { WEIGHT_UNSAVED };
         self.bytes = bytes.max(self.bytes + (1.0 - weight) * (bytes.max(0.0) - self.bytes));
-        self.none = if self.bytes < own_bytes { self.none + u32::from(was_saved) } else { 0 };
+        self.none_shown = if self.bytes < own_bytes { self.none_shown + u32::from(was_saved) } else { 0 };
     }
 
     /// A sounding that had not used up the burst saw no queue.

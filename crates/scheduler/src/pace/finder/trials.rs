@@ -21,8 +21,9 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Trials {
     state: State,
-    /// When work last waited, and since when it has waited but for short pauses.
+    /// When work last waited.
     waited_at: Instant,
+    /// Since when it has waited, but for short pauses.
     waits_since: Instant,
     /// In a rest, the lead while a little of the link is unused; and from when on packets may show a longer one.
     usual_ns: Option<i64>,
@@ -129,7 +130,8 @@ const ERROR_MOST: f64 = 0.03;
 const PLAUSIBLE: Range<f64> = 0.6..1.1;
 /// The rate at which a queue is worked off, as a part of the known one.
 pub(super) const SHRINKS: f64 = 0.9;
-/// The uplink has to be busy for so long before a trial. Work may pause for so long in one, and for so many grants.
+/// The uplink has to be busy for so long before a trial. In one, work may pause for so long, or for the time of so many
+/// grants if that is longer.
 const BUSY_NS: u64 = 60 * MS;
 const PAUSE_NS: u64 = 30 * MS;
 const PAUSE_CHUNKS: u64 = 4;
@@ -180,7 +182,8 @@ impl<'a> Turn<'a> {
         self.settles_ns + (self.change_ns as f64 / gain.min(STEP_GAIN_MOST)) as u64
     }
 
-    /// The rate while the link is measured. `bits` lets its queue stand; a long one is worked off in that time.
+    /// The rate while the link is measured. At `bits` its queue would stand. Here it is worked off, but so slowly that the link
+    /// stays busy.
     fn stands_at(&self, since: Instant, bits: f64) -> f64 {
         let queue_ns = self.seen.lead_ns(self.now, since, 1, PRESENT_LEAST).map_or(0, |lead_ns| -lead_ns);
         bits * (1.0 - (queue_ns as f64 / STANDS_NS as f64).clamp(0.0, 1.0 - SHRINKS))
@@ -420,7 +423,7 @@ impl Trials {
         turn.now.ns_since(self.waited_at) > PAUSE_NS.max(PAUSE_CHUNKS * chunk_ns)
     }
 
-    /// Whether there was a pause since then. Between two turns it shows only afterwards.
+    /// Whether there was a pause since then. One between two turns shows only when work waits again.
     fn has_paused(&self, turn: &Turn<'_>, since: Instant) -> bool {
         self.pauses(turn) || self.waits_since > since
     }
@@ -430,7 +433,7 @@ impl Trials {
 mod tests {
     use super::*;
 
-    /// Turns come with grants, so there is none in a pause.
+    /// A turn comes with each grant, so none comes in a pause.
     #[test]
     fn a_pause_between_two_turns_begins_a_step_anew() {
         let at = |ms: u64| Instant::from_ns(ms * MS);

@@ -270,6 +270,7 @@ fn auto_conditions() -> Vec<Condition> {
     conditions.extend(strangers());
     conditions.extend(strangers_of_one_request());
     conditions.extend(becoming_faster());
+    conditions.extend(in_turn());
     conditions
 }
 
@@ -288,6 +289,27 @@ fn becoming_faster() -> [Condition; 8] {
         faster("10, then 12 Mbit/s", 10.0, 12.0),
         Condition { paths: vec![far(40)], ..faster("50, then 60 Mbit/s, RTT 40 ms", 50.0, 60.0) },
         kept(faster("50, then 75 Mbit/s, kept alive", 50.0, 75.0)),
+    ]
+}
+
+/// 250 clients ask for something in turn. Each comes back after some seconds, and its earlier round trips are few.
+fn in_turn() -> [Condition; 6] {
+    const CLIENTS: usize = 250;
+    let far_ms = |n: usize| 5 + (195.0 * f64::powi(drawn(n), 2)) as u64;
+    let of = |path: &dyn Fn(usize) -> ClientPath, are_neighbours: bool, condition: Condition| {
+        late(Condition { paths: (0..CLIENTS).map(path).collect(), are_neighbours, ..condition })
+    };
+    let near = |condition: Condition| of(&|_| ClientPath::DIRECT, true, condition);
+    let apart = |condition: Condition| of(&|n| far(far_ms(n)), true, condition);
+    let strange = |condition: Condition| of(&|n| far(far_ms(n)), false, condition);
+    let at = |mbit: f64, name: &str| plain(&format!("{mbit} Mbit/s, 250 clients in turn, {name}"), mbit, "0.8");
+    [
+        near(at(2.0, "neighbours nearby")),
+        near(at(10.0, "neighbours nearby")),
+        near(Condition { mbit: vec![(0, 10.0), (20, 5.0)], ..at(10.0, "neighbours nearby, half of it from second 20") }),
+        apart(at(2.0, "neighbours at 5 to 200 ms")),
+        apart(at(10.0, "neighbours at 5 to 200 ms")),
+        strange(at(2.0, "at 5 to 200 ms")),
     ]
 }
 

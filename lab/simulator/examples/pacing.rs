@@ -293,7 +293,7 @@ fn becoming_faster() -> [Condition; 8] {
 }
 
 /// 250 clients ask for something in turn. Each comes back after some seconds, and its earlier round trips are few.
-fn in_turn() -> [Condition; 6] {
+fn in_turn() -> [Condition; 8] {
     const CLIENTS: usize = 250;
     let far_ms = |n: usize| 5 + (195.0 * f64::powi(drawn(n), 2)) as u64;
     let of = |path: &dyn Fn(usize) -> ClientPath, are_neighbours: bool, condition: Condition| {
@@ -301,15 +301,22 @@ fn in_turn() -> [Condition; 6] {
     };
     let near = |condition: Condition| of(&|_| ClientPath::DIRECT, true, condition);
     let apart = |condition: Condition| of(&|n| far(far_ms(n)), true, condition);
+    let half =
+        |condition: Condition| of(&|n| if n % 2 == 0 { ClientPath::DIRECT } else { far(far_ms(n)) }, true, condition);
     let strange = |condition: Condition| of(&|n| far(far_ms(n)), false, condition);
     let at = |mbit: f64, name: &str| plain(&format!("{mbit} Mbit/s, 250 clients in turn, {name}"), mbit, "0.8");
     [
         near(at(2.0, "neighbours nearby")),
         near(at(10.0, "neighbours nearby")),
-        near(Condition { mbit: vec![(0, 10.0), (20, 5.0)], ..at(10.0, "neighbours nearby, half of it from second 20") }),
+        near(Condition {
+            mbit: vec![(0, 10.0), (20, 5.0)],
+            ..at(10.0, "neighbours nearby, half of it from second 20")
+        }),
         apart(at(2.0, "neighbours at 5 to 200 ms")),
         apart(at(10.0, "neighbours at 5 to 200 ms")),
         strange(at(2.0, "at 5 to 200 ms")),
+        half(at(2.0, "neighbours, half of them nearby, half at 5 to 200 ms")),
+        half(at(10.0, "neighbours, half of them nearby, half at 5 to 200 ms")),
     ]
 }
 

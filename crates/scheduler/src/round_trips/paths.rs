@@ -31,6 +31,11 @@ struct Base {
     known_from: Instant,
     /// Until then the shortest one is a guess: the first one was taken to have the excess that was guessed.
     guessed_until: Instant,
+    /// Round trips that are [`CLIENT_KNOWN_NS`] apart, and when the last of them came.
+    visits: u32,
+    visited: Instant,
+    /// Of recent visits, the part that began with a round trip hardly longer than the shortest one.
+    as_short: f64,
 }
 
 /// How much longer a round trip is than the shortest one of its path.
@@ -39,6 +44,17 @@ pub(super) struct Excess {
     pub ns: u64,
     /// Whether the shortest one is guessed.
     pub is_guessed: bool,
+}
+
+/// A round trip beside others of its client or of its neighbours.
+struct Compared {
+    /// `None` if they are not known yet.
+    excess: Option<Excess>,
+    /// Hardly longer than the shortest one.
+    is_short: bool,
+    visits: u32,
+    /// Whether the last visit begins with it.
+    begins_visit: bool,
 }
 
 /// Neighbours differ in so many of the lowest bits of their number.
@@ -52,6 +68,12 @@ const PRUNE_NS: u64 = 1_000 * MS;
 /// met nothing but a queue.
 const NEIGHBOURS_KNOWN_NS: u64 = 20 * MS;
 const CLIENT_KNOWN_NS: u64 = 2_000 * MS;
+/// Neighbours are equally far if this part of so many visits begins with a round trip as short as the shortest one, but for a
+/// little. Then a client is compared with itself from this visit on: each of two or three may have met a queue.
+const ALIKE_PART: f64 = 0.125;
+const ALIKE_OF: f64 = 64.0;
+const AS_SHORT_NS: u64 = MS / 4;
+const ALIKE_VISITS: u32 = 4;
 
 impl Paths {
     /// Whether a round trip of this client has been seen.
@@ -62,9 +84,22 @@ impl Paths {
     /// The excess of a round trip over the shortest one of its client, or of its neighbours. `None` if neither is known. A
     /// client that is new, and has no neighbours, is taken to have the excess that is guessed, if one is.
     pub fn above_shortest(&mut self, now: Instant, path: u64, rtt_ns: u64, guess_ns: Option<u64>) -> Option<Excess> {
-        let of_neighbours = self.neighbours.above(now, path >> NEIGHBOUR_BITS, rtt_ns, NEIGHBOURS_KNOWN_NS, None);
-        let guess_ns = guess_ns.filter(|_| of_neighbours.is_none()).map(|guess_ns| guess_ns.min(rtt_ns));
-        self.clients.above(now, path, rtt_ns, CLIENT_KNOWN_NS, guess_ns).or(of_neighbours)
+        let neighbours = self.neighbours.compare(now, path >> NEIGHBOUR_BITS, rtt_ns, NEIGHBOURS_KNOWN_NS, None);
+        let guess_ns = guess_ns.filter(|_| neighbours.excess.is_none()).map(|guess_ns| guess_ns.min(rtt_ns));
+        let client = self.clients.compare(now, path, rtt_ns, CLIENT_KNOWN_NS, guess_ns);
+        let are_alike = self.handle_visit(path, &neighbours, &client);
+        let by_neighbours = are_alike && client.visits < ALIKE_VISITS;
+        let (first, second) = if by_neighbours { (neighbours, client) } else { (client, neighbours) };
+        first.excess.or(second.excess)
+    }
+
+    /// Returns whether the neighbours are equally far, as this round trip and earlier ones show.
+    fn handle_visit(&mut self, path: u64, neighbours: &Compared, client: &Compared) -> bool {
+        let Some(base) = self.neighbours.bases.get_mut(&(path >> NEIGHBOUR_BITS)) else { return false };
+        if client.begins_visit {
+            base.as_short += (if neighbours.is_short { 1.0 } else { 0.0 } - base.as_short) / ALIKE_OF;
+        }
+        base.as_short >= ALIKE_PART
     }
 
     /// All round trips have become longer by this.
@@ -79,21 +114,15 @@ impl Paths {
 impl Shortest {
     /// A path is known after this time. One with a guess for its first round trip is known at once, but none is before the first
     /// ones are.
-    fn above(
-        &mut self,
-        now: Instant,
-        number: u64,
-        rtt_ns: u64,
-        known_ns: u64,
-        guess_ns: Option<u64>,
-    ) -> Option<Excess> {
+    fn compare(&mut self, now: Instant, number: u64, rtt_ns: u64, known_ns: u64, guess_ns: Option<u64>) -> Compared {
         if self.bases.len() >= MOST && !self.bases.contains_key(&number) {
             if now.ns_since(self.pruned) >= PRUNE_NS {
                 self.pruned = now;
                 self.bases.retain(|_, base| now.ns_since(base.window_began) < WINDOW_NS);
             }
             if self.bases.len() >= MOST {
-                return guess_ns.map(|ns| Excess { ns, is_guessed: true });
+                let excess = guess_ns.map(|ns| Excess { ns, is_guessed: true });
+                return Compared { excess, is_short: false, visits: 0, begins_visit: false };
             }
         }
         let first_known = self.began.get_or_insert(now).add_ns(known_ns);
@@ -103,6 +132,9 @@ impl Shortest {
             shortest_before_ns: u64::MAX,
             guessed_until: if guess_ns.is_some() { now.add_ns(known_ns) } else { now },
             known_from: if guess_ns.is_some() { now.max(first_known) } else { now.add_ns(known_ns) },
+            visits: 0,
+            visited: now,
+            as_short: 0.0,
         });
         if now.ns_since(base.window_began) >= WINDOW_NS {
             base.shortest_before_ns = base.shortest_ns;
@@ -111,8 +143,18 @@ impl Shortest {
         }
         base.shortest_ns = base.shortest_ns.min(rtt_ns);
         let shortest_ns = base.shortest_ns.min(base.shortest_before_ns);
-        let is_guessed = now < base.guessed_until;
-        (now >= base.known_from).then(|| Excess { ns: rtt_ns - shortest_ns, is_guessed })
+        let begins_visit = base.visits == 0 || now.ns_since(base.visited) >= CLIENT_KNOWN_NS;
+        if begins_visit {
+            base.visits = base.visits.saturating_add(1);
+            base.visited = now;
+        }
+        let excess = Excess { ns: rtt_ns - shortest_ns, is_guessed: now < base.guessed_until };
+        Compared {
+            excess: (now >= base.known_from).then_some(excess),
+            is_short: excess.ns <= AS_SHORT_NS,
+            visits: base.visits,
+            begins_visit,
+        }
     }
 }
 
@@ -158,6 +200,26 @@ mod tests {
         assert_eq!(above(4_000, 2, 98, 90), Some((20, true)));
         assert_eq!(above(5_000, 2, 98, 90), Some((20, false)));
         assert_eq!(above(5_000, 3, 15, 20), Some((15, true)), "it cannot have more than all");
+    }
+
+    #[test]
+    fn where_neighbours_are_alike_one_that_met_a_queue_is_compared_with_them() {
+        // On its visits a client meets a queue. Before them, some of its neighbours meet the same one, and others none.
+        let above_ms = |all: usize, with_queue: usize, visits: u64| {
+            let mut paths = Paths::default();
+            let neighbour = |n: usize| NEIGHBOURHOOD + 1 + n as u64;
+            for n in 0..400 {
+                let rtt_ms = if n % all < with_queue { 60 } else { 10 };
+                paths.above_shortest(at(n as u64), neighbour(n), rtt_ms * MS, None);
+            }
+            let mut visit =
+                |n| paths.above_shortest(at(1_000 + 2_500 * n), NEIGHBOURHOOD, 60 * MS, None).map(|it| it.ns / MS);
+            (0..visits).filter_map(&mut visit).last()
+        };
+        assert_eq!(above_ms(4, 3, 2), Some(50), "a quarter met no queue");
+        assert_eq!(above_ms(4, 3, 3), Some(50));
+        assert_eq!(above_ms(4, 3, 4), Some(0), "by now it is known to be farther");
+        assert_eq!(above_ms(50, 49, 2), Some(0), "one in fifty is near");
     }
 
     #[test]

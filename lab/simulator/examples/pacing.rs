@@ -271,6 +271,7 @@ fn auto_conditions() -> Vec<Condition> {
     conditions.extend(strangers_of_one_request());
     conditions.extend(becoming_faster());
     conditions.extend(in_turn());
+    conditions.extend(becoming_slower(large));
     conditions
 }
 
@@ -289,6 +290,19 @@ fn becoming_faster() -> [Condition; 8] {
         faster("10, then 12 Mbit/s", 10.0, 12.0),
         Condition { paths: vec![far(40)], ..faster("50, then 60 Mbit/s, RTT 40 ms", 50.0, 60.0) },
         kept(faster("50, then 75 Mbit/s, kept alive", 50.0, 75.0)),
+    ]
+}
+
+/// The link becomes a fifth slower in second 20, and less work comes than it carries then.
+fn becoming_slower(large: HeavyTail) -> [Condition; 4] {
+    let slower = |name: &str, before: f64, after: f64| {
+        late(Condition { mbit: vec![(0, before), (20, after)], ..plain(name, before, "0.64") })
+    };
+    [
+        Condition { sizes: large, ..slower("625, then 500 Mbit/s, large responses", 625.0, 500.0) },
+        slower("125, then 100 Mbit/s", 125.0, 100.0),
+        slower("12.5, then 10 Mbit/s", 12.5, 10.0),
+        kept(slower("62.5, then 50 Mbit/s, kept alive", 62.5, 50.0)),
     ]
 }
 

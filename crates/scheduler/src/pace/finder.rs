@@ -103,6 +103,8 @@ const CLEAR_RAISES_ERRORS: f64 = 1.5;
 const CLEAR_MOST: u32 = 3;
 /// The raise after several whose queues do not show beside jitter.
 const UNSEEN_RAISES: f64 = 1.25;
+/// Where more is sent than the link carries, so that no work is left for a sounding, the known rate becomes this part.
+const TOO_HIGH_LOWERS: f64 = 0.95;
 /// One is believed where round trips meet less than this part of what they usually meet of the pacer's own queue.
 const FAR_FASTER: f64 = 0.4;
 
@@ -314,7 +316,7 @@ impl Hold {
             }
             Sounded::Unseen => {
                 self.clear = 0;
-                self.raise(UNSEEN_RAISES);
+                self.rescale(UNSEEN_RAISES);
             }
             Sounded::Clear { of_usual } => {
                 let is_far_faster = of_usual.is_some_and(|part| part < FAR_FASTER);
@@ -323,11 +325,16 @@ impl Hold {
                     return Next::TooSlow;
                 }
                 if is_rough || self.clear > 1 {
-                    self.raise(1.0 + f64::max(CLEAR_RAISES, CLEAR_RAISES_ERRORS * libm::sqrt(self.variance)));
+                    self.rescale(1.0 + f64::max(CLEAR_RAISES, CLEAR_RAISES_ERRORS * libm::sqrt(self.variance)));
                 }
             }
         }
         self.correction.handle_turn(now, load);
+        if let Watch::Sounds(sounding) = &mut self.watch
+            && sounding.finds_no_work(now, self.correction.seen())
+        {
+            self.rescale(TOO_HIGH_LOWERS);
+        }
         if let Some(bits) = self.correction.after_silence() {
             return Next::AtLeast(bits);
         }
@@ -337,8 +344,8 @@ impl Hold {
         Next::Goes(self.correction.rate_bits())
     }
 
-    /// The link has probably so many times the known rate.
-    fn raise(&mut self, times: f64) {
+    /// The link has probably so many times the known rate, or this part of it.
+    fn rescale(&mut self, times: f64) {
         self.known *= times;
         self.variance = FIRST_ERROR * FIRST_ERROR;
         self.correction.recenter(self.known, self.most);

@@ -29,6 +29,8 @@ pub(super) struct Sounding {
     usual_part: Option<f64>,
     /// The mean part that showed of the queues that were made.
     shown: f64,
+    /// Soundings in a row that ended because too little work waited.
+    broken_off: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +76,9 @@ pub(super) enum Sounded {
     Unseen,
 }
 
+/// So many in a row find no work, and so many more after the known rate was lowered.
+const BROKEN_OFF: u32 = 6;
+const BROKEN_OFF_AGAIN: u32 = 2;
 /// From one to the next, while the rate is known roughly, and after one that was broken off or not clear.
 const EVERY_NS: u64 = 1_500 * MS;
 const EVERY_ROUGH_NS: u64 = 400 * MS;
@@ -169,7 +174,18 @@ impl Sounding {
             measures_every_ns: MEASURES_EVERY_NS,
             usual_part: None,
             shown: 1.0,
+            broken_off: 0,
         }
+    }
+
+    /// Whether soundings find no work, but packets of the last second met a queue. If that comes again and again, more is sent
+    /// than the link carries. Sockets hold back a part of it, so the queue does not become long.
+    pub fn finds_no_work(&mut self, now: Instant, seen: &RoundTrips) -> bool {
+        if self.broken_off < BROKEN_OFF || seen.has_jitter(now) || seen.mean_queue_ns(now) < QUEUE_LEAST_NS as i64 {
+            return false;
+        }
+        self.broken_off = BROKEN_OFF - BROKEN_OFF_AGAIN;
+        true
     }
 
     pub fn is_under_way(&self) -> bool {
@@ -228,6 +244,7 @@ impl Sounding {
                     // Clients took less than they were granted.
                     return self.break_off(now);
                 }
+                self.broken_off = 0;
                 self.state = State::Stands(times.grown_at(now));
                 Sounded::Rate(known)
             }
@@ -307,7 +324,45 @@ impl Sounding {
 
     /// Without enough work no queue grows.
     fn break_off(&mut self, now: Instant) -> Sounded {
+        self.broken_off += 1;
         self.state = State::Due(now.add_ns(AGAIN_NS));
         Sounded::Ends(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::round_trips::{RoundTrip, RttKind};
+
+    /// For two seconds a packet meets this queue every 10 ms, after one that met none.
+    fn meets(queue_ns: u64) -> (RoundTrips, Instant) {
+        let mut seen = RoundTrips::default();
+        let at = |n: u64| Instant::from_ns(10 * n * MS);
+        for n in 0..200 {
+            let load = Load { sent_bytes: 10_000 * n, room_at: at(n), waits: false, chunk_bytes: 4_344 };
+            seen.handle_load(at(n), load);
+            let ns = if n == 0 { MS } else { MS + queue_ns };
+            seen.handle_round_trip(at(n), RoundTrip { path: 7, ns, kind: RttKind::Handshake, age_ns: 0 }, 0);
+        }
+        (seen, at(199))
+    }
+
+    #[test]
+    fn the_rate_is_too_high_where_no_work_is_left_though_packets_wait() {
+        let (waits, now) = meets(3 * MS);
+        let (passes, _) = meets(0);
+        let mut sounding = Sounding::new(now);
+        for _ in 0..BROKEN_OFF {
+            assert!(!sounding.finds_no_work(now, &waits));
+            sounding.break_off(now);
+        }
+        assert!(!sounding.finds_no_work(now, &passes), "little is asked for");
+        assert!(sounding.finds_no_work(now, &waits));
+        assert!(!sounding.finds_no_work(now, &waits), "the lower rate has to show first");
+        for _ in 0..BROKEN_OFF_AGAIN {
+            sounding.break_off(now);
+        }
+        assert!(sounding.finds_no_work(now, &waits));
     }
 }

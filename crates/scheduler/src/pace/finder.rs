@@ -309,6 +309,10 @@ impl Hold {
                 return Next::Goes(bits);
             }
             Sounded::Ends(from) => self.correction.ignore_before(from),
+            Sounded::TooHigh(from) => {
+                self.correction.ignore_before(from);
+                self.rescale(TOO_HIGH_LOWERS);
+            }
             Sounded::Measured(slope) => {
                 self.clear = 0;
                 self.measured(slope);
@@ -330,11 +334,6 @@ impl Hold {
             }
         }
         self.correction.handle_turn(now, load);
-        if let Watch::Sounds(sounding) = &mut self.watch
-            && sounding.finds_no_work(now, self.correction.seen())
-        {
-            self.rescale(TOO_HIGH_LOWERS);
-        }
         if let Some(bits) = self.correction.after_silence() {
             return Next::AtLeast(bits);
         }

@@ -67,6 +67,8 @@ pub(super) enum Sounded {
     Rate(f64),
     /// Packets that are sent from now on meet no queue of this.
     Ends(Instant),
+    /// The same. More is sent than the link carries.
+    TooHigh(Instant),
     /// The link has this rate.
     Measured(Slope),
     /// No queue showed: the link is faster than was known.
@@ -178,16 +180,6 @@ impl Sounding {
         }
     }
 
-    /// Whether soundings find no work, but packets of the last second met a queue. If that comes again and again, more is sent
-    /// than the link carries. Sockets hold back a part of it, so the queue does not become long.
-    pub fn finds_no_work(&mut self, now: Instant, seen: &RoundTrips) -> bool {
-        if self.broken_off < BROKEN_OFF || seen.has_jitter(now) || seen.mean_queue_ns(now) < QUEUE_LEAST_NS as i64 {
-            return false;
-        }
-        self.broken_off = BROKEN_OFF - BROKEN_OFF_AGAIN;
-        true
-    }
-
     pub fn is_under_way(&self) -> bool {
         matches!(self.state, State::Grows(_) | State::Stands(_) | State::Shrinks(_))
     }
@@ -227,7 +219,7 @@ impl Sounding {
                 self.state = State::Grows(Times::new(now, load, rate, part, measures, burst_ns, seen));
                 Sounded::Rate(known * GROWS)
             }
-            State::Grows(_) if !load.waits => self.break_off(now),
+            State::Grows(_) if !load.waits => self.break_off(now, seen),
             State::Grows(times) if now < times.grown && burst.is_known() && times.shows_early(now, seen) => {
                 self.state = State::Stands(times.grown_at(now));
                 Sounded::Rate(known)
@@ -242,7 +234,7 @@ impl Sounding {
                 let least_bits = known * (1.0 + SHOWS * (GROWS - 1.0)) * now.ns_since(times.began) as f64 / 1e9;
                 if sent_bits < least_bits {
                     // Clients took less than they were granted.
-                    return self.break_off(now);
+                    return self.break_off(now, seen);
                 }
                 self.broken_off = 0;
                 self.state = State::Stands(times.grown_at(now));
@@ -322,16 +314,23 @@ impl Sounding {
         Sounded::Measured(slope)
     }
 
-    /// Without enough work no queue grows.
-    fn break_off(&mut self, now: Instant) -> Sounded {
-        self.broken_off += 1;
+    /// Without enough work no queue grows. If none is found again and again, though packets of the last second met a queue, more
+    /// is sent than the link carries. Sockets hold back a part of it, so that queue does not become long.
+    fn break_off(&mut self, now: Instant, seen: &RoundTrips) -> Sounded {
         self.state = State::Due(now.add_ns(AGAIN_NS));
-        Sounded::Ends(now)
+        self.broken_off = self.broken_off.saturating_add(1);
+        if self.broken_off < BROKEN_OFF || seen.has_jitter(now) || seen.mean_queue_ns(now) < QUEUE_LEAST_NS as i64 {
+            return Sounded::Ends(now);
+        }
+        self.broken_off = BROKEN_OFF - BROKEN_OFF_AGAIN;
+        Sounded::TooHigh(now)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
     use crate::round_trips::{RoundTrip, RttKind};
 
@@ -353,16 +352,12 @@ mod tests {
         let (waits, now) = meets(3 * MS);
         let (passes, _) = meets(0);
         let mut sounding = Sounding::new(now);
-        for _ in 0..BROKEN_OFF {
-            assert!(!sounding.finds_no_work(now, &waits));
-            sounding.break_off(now);
-        }
-        assert!(!sounding.finds_no_work(now, &passes), "little is asked for");
-        assert!(sounding.finds_no_work(now, &waits));
-        assert!(!sounding.finds_no_work(now, &waits), "the lower rate has to show first");
-        for _ in 0..BROKEN_OFF_AGAIN {
-            sounding.break_off(now);
-        }
-        assert!(sounding.finds_no_work(now, &waits));
+        let mut are_too_high = |times, seen| -> Vec<bool> {
+            (0..times).map(|_| matches!(sounding.break_off(now, seen), Sounded::TooHigh(_))).collect()
+        };
+        assert_eq!(are_too_high(BROKEN_OFF, &passes), [false; BROKEN_OFF as usize], "little is asked for");
+        assert_eq!(are_too_high(1, &waits), [true]);
+        // The lower rate has to show first.
+        assert_eq!(are_too_high(BROKEN_OFF_AGAIN, &waits), [false, true]);
     }
 }

@@ -293,10 +293,11 @@ fn becoming_faster() -> [Condition; 8] {
     ]
 }
 
-/// The link becomes a fifth slower in second 20, and less work comes than it carries then.
+/// The link becomes a fifth slower in second 20. It carries more than what comes, so at the old rate hardly any work waits.
 fn becoming_slower(large: HeavyTail) -> [Condition; 4] {
     let slower = |name: &str, before: f64, after: f64| {
-        late(Condition { mbit: vec![(0, before), (20, after)], ..plain(name, before, "0.64") })
+        let name = format!("{name}, load 0.64");
+        late(Condition { mbit: vec![(0, before), (20, after)], ..plain(&name, before, "0.64") })
     };
     [
         Condition { sizes: large, ..slower("625, then 500 Mbit/s, large responses", 625.0, 500.0) },
@@ -309,15 +310,15 @@ fn becoming_slower(large: HeavyTail) -> [Condition; 4] {
 /// 250 clients ask for something in turn. Each comes back after some seconds, and its earlier round trips are few.
 fn in_turn() -> [Condition; 8] {
     const CLIENTS: usize = 250;
-    let far_ms = |n: usize| 5 + (195.0 * f64::powi(drawn(n), 2)) as u64;
     let of = |path: &dyn Fn(usize) -> ClientPath, are_neighbours: bool, condition: Condition| {
         late(Condition { paths: (0..CLIENTS).map(path).collect(), are_neighbours, ..condition })
     };
     let near = |condition: Condition| of(&|_| ClientPath::DIRECT, true, condition);
-    let apart = |condition: Condition| of(&|n| far(far_ms(n)), true, condition);
-    let half =
-        |condition: Condition| of(&|n| if n % 2 == 0 { ClientPath::DIRECT } else { far(far_ms(n)) }, true, condition);
-    let strange = |condition: Condition| of(&|n| far(far_ms(n)), false, condition);
+    let apart = |condition: Condition| of(&|n| far(mostly_near_ms(n)), true, condition);
+    let half = |condition: Condition| {
+        of(&|n| if n % 2 == 0 { ClientPath::DIRECT } else { far(mostly_near_ms(n)) }, true, condition)
+    };
+    let strange = |condition: Condition| of(&|n| far(mostly_near_ms(n)), false, condition);
     let at = |mbit: f64, name: &str| plain(&format!("{mbit} Mbit/s, 250 clients in turn, {name}"), mbit, "0.8");
     [
         near(at(2.0, "neighbours nearby")),
@@ -411,12 +412,11 @@ fn strangers() -> [Condition; 7] {
 /// below 55 ms.
 fn strangers_of_one_request() -> [Condition; 8] {
     const CLIENTS: usize = 60_000;
-    let far_ms = |n: usize| 5 + (195.0 * f64::powi(drawn(n), 2)) as u64;
     let come = |path: &dyn Fn(usize) -> ClientPath, condition: Condition| {
         late(Condition { paths: (0..CLIENTS).map(path).collect(), ..condition })
     };
-    let plainly = |condition: Condition| come(&|n| far(far_ms(n)), condition);
-    let jitter = |n: usize| ClientPath { jitter_ns: far_ms(n) * MS / 10, ..far(far_ms(n)) };
+    let plainly = |condition: Condition| come(&|n| far(mostly_near_ms(n)), condition);
+    let jitter = |n: usize| ClientPath { jitter_ns: mostly_near_ms(n) * MS / 10, ..far(mostly_near_ms(n)) };
     let at = |mbit: f64, name: &str| plain(&format!("{mbit} Mbit/s, strangers of one request{name}"), mbit, "0.8");
     let [upload, ..] = beside_uploads();
     [
@@ -433,6 +433,11 @@ fn strangers_of_one_request() -> [Condition; 8] {
         }),
         plainly(Condition { client: mostly_once, ..at(10.0, ", and a third of pages") }),
     ]
+}
+
+/// From 5 to 200 ms, and below 55 ms for half of the clients.
+fn mostly_near_ms(n: usize) -> u64 {
+    5 + (195.0 * f64::powi(drawn(n), 2)) as u64
 }
 
 /// A number from 0 to 1, for each client always the same (SplitMix64).

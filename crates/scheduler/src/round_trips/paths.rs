@@ -87,19 +87,26 @@ impl Paths {
         let neighbours = self.neighbours.compare(now, path >> NEIGHBOUR_BITS, rtt_ns, NEIGHBOURS_KNOWN_NS, None);
         let guess_ns = guess_ns.filter(|_| neighbours.excess.is_none()).map(|guess_ns| guess_ns.min(rtt_ns));
         let client = self.clients.compare(now, path, rtt_ns, CLIENT_KNOWN_NS, guess_ns);
-        let are_alike = self.handle_visit(path, &neighbours, &client);
-        let by_neighbours = are_alike && client.visits < ALIKE_VISITS;
-        let (first, second) = if by_neighbours { (neighbours, client) } else { (client, neighbours) };
+        let (first, second) = if self.prefers_neighbours(path, &neighbours, &client) {
+            (neighbours, client)
+        } else {
+            (client, neighbours)
+        };
         first.excess.or(second.excess)
     }
 
-    /// Returns whether the neighbours are equally far, as this round trip and earlier ones show.
-    fn handle_visit(&mut self, path: u64, neighbours: &Compared, client: &Compared) -> bool {
+    /// Whether the client is to be compared with its neighbours: it has come seldom, and they are equally far, as this round trip
+    /// and earlier ones show.
+    fn prefers_neighbours(&mut self, path: u64, neighbours: &Compared, client: &Compared) -> bool {
+        let came_seldom = client.visits < ALIKE_VISITS;
+        if !came_seldom && !client.begins_visit {
+            return false;
+        }
         let Some(base) = self.neighbours.bases.get_mut(&(path >> NEIGHBOUR_BITS)) else { return false };
         if client.begins_visit {
             base.as_short += (if neighbours.is_short { 1.0 } else { 0.0 } - base.as_short) / ALIKE_OF;
         }
-        base.as_short >= ALIKE_PART
+        came_seldom && base.as_short >= ALIKE_PART
     }
 
     /// All round trips have become longer by this.

@@ -315,7 +315,7 @@ impl Sounding {
     }
 
     /// Without enough work no queue grows. If none is found again and again, though packets of the last second met a queue, more
-    /// is sent than the link carries. Sockets hold back a part of it, so that queue does not become long.
+    /// is sent than the link carries. Probably sockets hold back a part of it, so that queue does not become long.
     fn break_off(&mut self, now: Instant, seen: &RoundTrips) -> Sounded {
         self.state = State::Due(now.add_ns(AGAIN_NS));
         self.broken_off = self.broken_off.saturating_add(1);

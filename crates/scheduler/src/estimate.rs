@@ -25,6 +25,9 @@
 //! Beside a queue of others, a probe is judged by what the link carries of it. What it sent in vain is worked off then
 //! (`beside.rs`).
 //!
+//! While nothing was measured, searching or cruising, it is also looked which link would make the queue that packets meet
+//! ([`Looks`]). That finds the rate where a queue comes and goes too quickly for the rest.
+//!
 //! Only busy periods teach anything; in idle periods the estimate stays.
 
 mod beside;
@@ -38,7 +41,7 @@ use self::{
 pub use crate::round_trips::{RoundTrip, RttKind, are_prompt, round_trip_of_means};
 use crate::{
     drain::{Cause, Drain, GAIN, GAIN_LEAST, Left, ROUND_NS},
-    round_trips::{Load, RoundTrips, Slope, Whose},
+    round_trips::{Load, Looks, RoundTrips, Slope, Whose},
     time::{Instant, MS},
     units::Rate,
 };
@@ -81,6 +84,7 @@ pub struct Estimator {
     /// How often they may look.
     verifies_left: u32,
     beside: Beside,
+    looks: Looks,
 }
 
 /// Start rate of the search. A home uplink survives the first round at it, and 4 Gbit/s is nine rounds away.
@@ -157,6 +161,7 @@ impl Estimator {
             searches: false,
             known: None,
             beside: Beside::default(),
+            looks: Looks::default(),
             verifies: None,
             verifies_left: 0,
         }
@@ -212,8 +217,20 @@ impl Estimator {
             None => {}
         }
         self.seen_still = queue_ns.is_some_and(|queue_ns| queue_ns <= limit_ns);
+        if matches!(self.phase, Phase::Search | Phase::Cruise) && !self.is_measured {
+            self.look(now, sent_bytes);
+        }
         self.decide(now, sent_bytes, backlogged, queue_ns);
         self.rate() != before
+    }
+
+    /// Looks which rate fits what packets meet, and takes that for measured.
+    fn look(&mut self, now: Instant, sent_bytes: u64) {
+        if let Some(Slope { bits, .. }) = self.looks.rate(now, &self.round_trips, Instant::ORIGIN, self.estimate, 0.0) {
+            (self.estimate, self.settled, self.is_measured, self.is_least) = (bits, bits, true, false);
+            (self.phase, self.searches, self.verifies, self.congested_since) = (Phase::Cruise, false, None, now);
+            self.begin_round(now, sent_bytes);
+        }
     }
 
     /// The part of the estimate that is sent after this one in a silence.

@@ -7,6 +7,7 @@
 
 mod burst;
 mod elsewhere;
+mod fit;
 mod full;
 mod guess;
 mod leads;
@@ -27,9 +28,9 @@ mod voices;
 use alloc::{collections::VecDeque, vec::Vec};
 use core::cell::Cell;
 
-pub(crate) use self::elsewhere::Whose;
 pub use self::means::{are_prompt, round_trip_of_means};
 use self::{elsewhere::Elsewhere, noise::Noise, paths::Paths, sample::Sample, strangers::Strangers, voices::Voices};
+pub(crate) use self::{elsewhere::Whose, fit::Looks};
 use crate::{
     time::{Instant, MS},
     units::Rate,
@@ -157,9 +158,6 @@ const PRESENT_GAPS: u64 = 4;
 /// Where clients are far, the time and the number are larger: so many round trips, and so many samples.
 const FAR_ROUND_TRIPS: u64 = 6;
 const PRESENT_MOST_FAR: usize = 64;
-/// A mean queue is that of so many round trips at least.
-const MEAN_NS: u64 = 1_000 * MS;
-const MEAN_LEAST: i64 = 20;
 /// So short a round trip meets no queue that matters, whatever its path is.
 const SHORT_NS: u64 = 150 * MS;
 
@@ -283,15 +281,6 @@ impl RoundTrips {
         // Windows of distant connections let bytes go in bursts. They make short queues, which do not stand.
         let at = if is_far { queues.len / 5 } else { queues.len / 2 };
         (queues.len >= 3).then(|| queues.nth(at))
-    }
-
-    /// The mean queue beyond the pacer's own that packets of the last second met.
-    pub fn mean_queue_ns(&self, now: Instant) -> i64 {
-        let level_ns = self.level_ns(now) as i64;
-        let recent = self.samples.iter().rev().take_while(|it| now.ns_since(it.at) <= MEAN_NS);
-        let queues = recent.filter_map(|it| Some(it.above_ns? as i64 - it.own_ns as i64 - level_ns));
-        let (sum_ns, count) = queues.fold((0, 0), |(sum_ns, count), queue_ns| (sum_ns + queue_ns, count + 1));
-        if count < MEAN_LEAST { 0 } else { sum_ns / count }
     }
 
     /// The median excess of round trips that were measured in the last moments, but not before `since`, with the pacer's

@@ -6,7 +6,8 @@
 //! keeps the rate below that of the link, so no queue stands, and nothing is learned of what the link could carry
 //! beyond that. So at times a short queue is made on purpose, a [sounding]. It measures the rate of the link to a
 //! percent or better, and the measurements are averaged, each with the weight that its error gives it. In between, what
-//! round trips meet of the pacer's own queue shows whether the link has become much faster.
+//! round trips meet of the pacer's own queue shows whether the link has become much faster. Often it also shows the rate, by
+//! the link whose queue would rise and fall in the same way ([`Looks`]). While that is the known rate, no sounding is made.
 //!
 //! Many links let a [burst] pass before their own rate holds. Until it is used up, such a link looks like a faster one.
 //!
@@ -32,7 +33,7 @@ use self::{
 use crate::{
     correction::{self, Correction, Doubt, UTILISATION},
     estimate::Estimator,
-    round_trips::{Load, RoundTrip, RoundTrips, Slope},
+    round_trips::{Load, Looks, RoundTrip, RoundTrips, Slope},
     time::{Instant, MS},
     units::Rate,
 };
@@ -66,6 +67,7 @@ struct Hold {
     /// Soundings in a row in which no queue showed.
     clear: u32,
     began: Instant,
+    looks: Looks,
 }
 
 /// How it is found out that the link has another rate.
@@ -103,8 +105,9 @@ const CLEAR_RAISES_ERRORS: f64 = 1.5;
 const CLEAR_MOST: u32 = 3;
 /// The raise after several whose queues do not show beside jitter.
 const UNSEEN_RAISES: f64 = 1.25;
-/// Where more is sent than the link carries, so that no work is left for a sounding, the known rate becomes this part.
-const TOO_HIGH_LOWERS: f64 = 0.95;
+/// A rate that fits and differs from the known rate by no more makes soundings needless for so long.
+const SAME: f64 = 0.02;
+const SAME_FOR_NS: u64 = 1_500 * MS;
 /// One is believed where round trips meet less than this part of what they usually meet of the pacer's own queue.
 const FAR_FASTER: f64 = 0.4;
 
@@ -268,6 +271,7 @@ impl Hold {
             strange: 0,
             clear: 0,
             began: now,
+            looks: Looks::default(),
         }
     }
 
@@ -276,7 +280,32 @@ impl Hold {
         self.variance < FIRST_ERROR * FIRST_ERROR || now.ns_since(self.began) > HELD_NS
     }
 
+    /// Looks which rate fits what packets meet.
+    fn look(&mut self, now: Instant, burst: &Burst) {
+        let may_look = match &self.watch {
+            Watch::Sounds(sounding) => !sounding.is_under_way(),
+            Watch::Tries(trials) => !trials.is_under_way() && !trials.is_blind(),
+        };
+        let seen = self.correction.seen();
+        let look = || self.looks.rate(now, seen, self.began, self.known, burst.bytes());
+        let Some(slope) = may_look.then(look).flatten() else { return };
+        let is_same = (slope.bits / self.known - 1.0).abs() < SAME;
+        self.average(slope);
+        let most = match &mut self.watch {
+            Watch::Sounds(sounding) => {
+                if is_same {
+                    sounding.put_off(now.add_ns(SAME_FOR_NS));
+                }
+                self.most
+            }
+            Watch::Tries(_) if self.variance > ROUGH_SLOW * ROUGH_SLOW => RESTS_ROUGH,
+            Watch::Tries(_) => RESTS,
+        };
+        self.correction.recenter(self.known, most);
+    }
+
     fn handle_turn(&mut self, now: Instant, load: Load, burst: &mut Burst) -> Next {
+        self.look(now, burst);
         match &mut self.watch {
             Watch::Sounds(sounding) => {
                 let is_rough = self.variance > ROUGH * ROUGH;
@@ -309,10 +338,6 @@ impl Hold {
                 return Next::Goes(bits);
             }
             Sounded::Ends(from) => self.correction.ignore_before(from),
-            Sounded::TooHigh(from) => {
-                self.correction.ignore_before(from);
-                self.rescale(TOO_HIGH_LOWERS);
-            }
             Sounded::Measured(slope) => {
                 self.clear = 0;
                 self.measured(slope);
@@ -392,7 +417,14 @@ impl Hold {
         self.correction.ignore_before(now);
     }
 
+    /// The link has had time to drift since the last measurement.
     fn measured(&mut self, slope: Slope) {
+        self.average(slope);
+        self.variance += DRIFT * DRIFT;
+    }
+
+    /// Averages the known rate with this one.
+    fn average(&mut self, slope: Slope) {
         let error = (slope.error / self.known).max(LEAST_ERROR);
         let of_known = slope.bits / self.known - 1.0;
         let expected = self.variance + error * error;
@@ -406,7 +438,7 @@ impl Hold {
         self.strange = 0;
         let weight = self.variance / (self.variance + error * error);
         self.known *= 1.0 + weight * of_known;
-        self.variance = (1.0 - weight) * self.variance + DRIFT * DRIFT;
+        self.variance *= 1.0 - weight;
     }
 }
 

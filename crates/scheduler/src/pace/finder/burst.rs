@@ -93,6 +93,11 @@ impl Burst {
         self.bytes > 0.0
     }
 
+    /// The bytes that it probably has.
+    pub fn bytes(&self) -> f64 {
+        self.bytes
+    }
+
     fn sure_bytes(&self, known: f64) -> f64 {
         (SURE * self.bytes).min(Rate::clamped(known).bytes_in(SURE_MOST_NS) as f64)
     }

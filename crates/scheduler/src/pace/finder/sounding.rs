@@ -29,8 +29,6 @@ pub(super) struct Sounding {
     usual_part: Option<f64>,
     /// The mean part that showed of the queues that were made.
     shown: f64,
-    /// Soundings in a row that ended because too little work waited.
-    broken_off: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +65,6 @@ pub(super) enum Sounded {
     Rate(f64),
     /// Packets that are sent from now on meet no queue of this.
     Ends(Instant),
-    /// The same. More is sent than the link carries.
-    TooHigh(Instant),
     /// The link has this rate.
     Measured(Slope),
     /// No queue showed: the link is faster than was known.
@@ -78,9 +74,6 @@ pub(super) enum Sounded {
     Unseen,
 }
 
-/// So many in a row find no work, and so many more after the known rate was lowered.
-const BROKEN_OFF: u32 = 6;
-const BROKEN_OFF_AGAIN: u32 = 2;
 /// From one to the next, while the rate is known roughly, and after one that was broken off or not clear.
 const EVERY_NS: u64 = 1_500 * MS;
 const EVERY_ROUGH_NS: u64 = 400 * MS;
@@ -176,12 +169,18 @@ impl Sounding {
             measures_every_ns: MEASURES_EVERY_NS,
             usual_part: None,
             shown: 1.0,
-            broken_off: 0,
         }
     }
 
     pub fn is_under_way(&self) -> bool {
         matches!(self.state, State::Grows(_) | State::Stands(_) | State::Shrinks(_))
+    }
+
+    /// The next one begins no sooner than then.
+    pub fn put_off(&mut self, until: Instant) {
+        if let State::Due(at) = &mut self.state {
+            *at = until.max(*at);
+        }
     }
 
     /// The part of the pacer's own queue that round trips of the last second met, over the usual part. `None` if it cannot be
@@ -219,7 +218,7 @@ impl Sounding {
                 self.state = State::Grows(Times::new(now, load, rate, part, measures, burst_ns, seen));
                 Sounded::Rate(known * GROWS)
             }
-            State::Grows(_) if !load.waits => self.break_off(now, seen),
+            State::Grows(_) if !load.waits => self.break_off(now),
             State::Grows(times) if now < times.grown && burst.is_known() && times.shows_early(now, seen) => {
                 self.state = State::Stands(times.grown_at(now));
                 Sounded::Rate(known)
@@ -234,9 +233,8 @@ impl Sounding {
                 let least_bits = known * (1.0 + SHOWS * (GROWS - 1.0)) * now.ns_since(times.began) as f64 / 1e9;
                 if sent_bits < least_bits {
                     // Clients took less than they were granted.
-                    return self.break_off(now, seen);
+                    return self.break_off(now);
                 }
-                self.broken_off = 0;
                 self.state = State::Stands(times.grown_at(now));
                 Sounded::Rate(known)
             }
@@ -314,50 +312,9 @@ impl Sounding {
         Sounded::Measured(slope)
     }
 
-    /// Without enough work no queue grows. If none is found again and again, though packets of the last second met a queue, more
-    /// is sent than the link carries. Probably sockets hold back a part of it, so that queue does not become long.
-    fn break_off(&mut self, now: Instant, seen: &RoundTrips) -> Sounded {
+    /// Without enough work no queue grows.
+    fn break_off(&mut self, now: Instant) -> Sounded {
         self.state = State::Due(now.add_ns(AGAIN_NS));
-        self.broken_off = self.broken_off.saturating_add(1);
-        if self.broken_off < BROKEN_OFF || seen.has_jitter(now) || seen.mean_queue_ns(now) < QUEUE_LEAST_NS as i64 {
-            return Sounded::Ends(now);
-        }
-        self.broken_off = BROKEN_OFF - BROKEN_OFF_AGAIN;
-        Sounded::TooHigh(now)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use alloc::vec::Vec;
-
-    use super::*;
-    use crate::round_trips::{RoundTrip, RttKind};
-
-    /// For two seconds a packet meets this queue every 10 ms, after one that met none.
-    fn meets(queue_ns: u64) -> (RoundTrips, Instant) {
-        let mut seen = RoundTrips::default();
-        let at = |n: u64| Instant::from_ns(10 * n * MS);
-        for n in 0..200 {
-            let load = Load { sent_bytes: 10_000 * n, room_at: at(n), waits: false, chunk_bytes: 4_344 };
-            seen.handle_load(at(n), load);
-            let ns = if n == 0 { MS } else { MS + queue_ns };
-            seen.handle_round_trip(at(n), RoundTrip { path: 7, ns, kind: RttKind::Handshake, age_ns: 0 }, 0);
-        }
-        (seen, at(199))
-    }
-
-    #[test]
-    fn the_rate_is_too_high_where_no_work_is_left_though_packets_wait() {
-        let (waits, now) = meets(3 * MS);
-        let (passes, _) = meets(0);
-        let mut sounding = Sounding::new(now);
-        let mut are_too_high = |times, seen| -> Vec<bool> {
-            (0..times).map(|_| matches!(sounding.break_off(now, seen), Sounded::TooHigh(_))).collect()
-        };
-        assert_eq!(are_too_high(BROKEN_OFF, &passes), [false; BROKEN_OFF as usize], "little is asked for");
-        assert_eq!(are_too_high(1, &waits), [true]);
-        // The lower rate has to show first.
-        assert_eq!(are_too_high(BROKEN_OFF_AGAIN, &waits), [false, true]);
+        Sounded::Ends(now)
     }
 }

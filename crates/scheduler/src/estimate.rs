@@ -26,7 +26,7 @@
 //! (`beside.rs`).
 //!
 //! While nothing was measured, searching or cruising, it is also looked which link would make the queue that packets meet
-//! ([`Looks`]). That finds the rate where a queue comes and goes too quickly for the rest.
+//! (`round_trips/fit.rs`). That finds the rate where a queue comes and goes too quickly for the rest.
 //!
 //! Only busy periods teach anything; in idle periods the estimate stays.
 

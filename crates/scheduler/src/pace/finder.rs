@@ -7,7 +7,7 @@
 //! beyond that. So at times a short queue is made on purpose, a [sounding]. It measures the rate of the link to a
 //! percent or better, and the measurements are averaged, each with the weight that its error gives it. In between, what
 //! round trips meet of the pacer's own queue shows whether the link has become much faster. Often it also shows the rate, by
-//! the link whose queue would rise and fall in the same way ([`Looks`]). While that is the known rate, no sounding is made.
+//! the link whose queue would rise and fall in the same way (`round_trips/fit.rs`). While that is the known rate, no sounding is made.
 //!
 //! Many links let a [burst] pass before their own rate holds. Until it is used up, such a link looks like a faster one.
 //!
@@ -108,6 +108,8 @@ const UNSEEN_RAISES: f64 = 1.25;
 /// A rate that fits and differs from the known rate by no more makes soundings needless for so long.
 const SAME: f64 = 0.02;
 const SAME_FOR_NS: u64 = 1_500 * MS;
+/// The correction goes on as it was unless the known rate changes by more.
+const MOVES: f64 = 0.006;
 /// One is believed where round trips meet less than this part of what they usually meet of the pacer's own queue.
 const FAR_FASTER: f64 = 0.4;
 
@@ -289,7 +291,8 @@ impl Hold {
         let seen = self.correction.seen();
         let look = || self.looks.rate(now, seen, self.began, self.known, burst.bytes());
         let Some(slope) = may_look.then(look).flatten() else { return };
-        let is_same = (slope.bits / self.known - 1.0).abs() < SAME;
+        let before = self.known;
+        let is_same = (slope.bits / before - 1.0).abs() < SAME;
         self.average(slope);
         let most = match &mut self.watch {
             Watch::Sounds(sounding) => {
@@ -301,7 +304,9 @@ impl Hold {
             Watch::Tries(_) if self.variance > ROUGH_SLOW * ROUGH_SLOW => RESTS_ROUGH,
             Watch::Tries(_) => RESTS,
         };
-        self.correction.recenter(self.known, most);
+        if (self.known / before - 1.0).abs() > MOVES {
+            self.correction.recenter(self.known, most);
+        }
     }
 
     fn handle_turn(&mut self, now: Instant, load: Load, burst: &mut Burst) -> Next {

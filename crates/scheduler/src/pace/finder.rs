@@ -7,7 +7,8 @@
 //! beyond that. So at times a short queue is made on purpose, a [sounding]. It measures the rate of the link to a
 //! percent or better, and the measurements are averaged, each with the weight that its error gives it. In between, what
 //! round trips meet of the pacer's own queue shows whether the link has become much faster. Often it also shows the rate, by
-//! the link whose queue would rise and fall in the same way (`round_trips/fit.rs`). While that is the known rate, no sounding is made.
+//! the link whose queue would rise and fall in the same way (`round_trips/fit.rs`). While that is the known rate, no
+//! sounding is made.
 //!
 //! Many links let a [burst] pass before their own rate holds. Until it is used up, such a link looks like a faster one.
 //!

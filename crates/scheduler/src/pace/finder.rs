@@ -109,8 +109,6 @@ const UNSEEN_RAISES: f64 = 1.25;
 /// A rate that fits and differs from the known rate by no more makes soundings needless for so long.
 const SAME: f64 = 0.02;
 const SAME_FOR_NS: u64 = 1_500 * MS;
-/// The correction goes on as it was unless the known rate changes by more.
-const MOVES: f64 = 0.006;
 /// One is believed where round trips meet less than this part of what they usually meet of the pacer's own queue.
 const FAR_FASTER: f64 = 0.4;
 
@@ -292,8 +290,7 @@ impl Hold {
         let seen = self.correction.seen();
         let look = || self.looks.rate(now, seen, self.began, self.known, burst.bytes());
         let Some(slope) = may_look.then(look).flatten() else { return };
-        let before = self.known;
-        let is_same = (slope.bits / before - 1.0).abs() < SAME;
+        let is_same = (slope.bits / self.known - 1.0).abs() < SAME;
         self.average(slope);
         let most = match &mut self.watch {
             Watch::Sounds(sounding) => {
@@ -305,9 +302,7 @@ impl Hold {
             Watch::Tries(_) if self.variance > ROUGH_SLOW * ROUGH_SLOW => RESTS_ROUGH,
             Watch::Tries(_) => RESTS,
         };
-        if (self.known / before - 1.0).abs() > MOVES {
-            self.correction.recenter(self.known, most);
-        }
+        self.correction.recenter(self.known, most);
     }
 
     fn handle_turn(&mut self, now: Instant, load: Load, burst: &mut Burst) -> Next {

@@ -25,8 +25,8 @@
 //! Beside a queue of others, a probe is judged by what the link carries of it. What it sent in vain is worked off then
 //! (`beside.rs`).
 //!
-//! While nothing was measured, searching or cruising, it is also looked which link would make the queue that packets meet
-//! (`round_trips/fit.rs`). That finds the rate where a queue comes and goes too quickly for the rest.
+//! In a search, and while it cruises at a rate that was not measured, it also looks which link would make the queue that
+//! packets meet (`round_trips/fit.rs`). That finds the rate where a queue comes and goes quickly.
 //!
 //! Only busy periods teach anything; in idle periods the estimate stays.
 

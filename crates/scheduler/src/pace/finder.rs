@@ -287,9 +287,11 @@ impl Hold {
             Watch::Sounds(sounding) => !sounding.is_under_way(),
             Watch::Tries(trials) => !trials.is_under_way() && !trials.is_blind(),
         };
+        if !may_look {
+            return;
+        }
         let seen = self.correction.seen();
-        let look = || self.looks.rate(now, seen, self.began, self.known, burst.bytes());
-        let Some(slope) = may_look.then(look).flatten() else { return };
+        let Some(slope) = self.looks.rate(now, seen, self.began, self.known, burst.bytes()) else { return };
         let is_same = (slope.bits / self.known - 1.0).abs() < SAME;
         self.average(slope);
         let most = match &mut self.watch {
@@ -346,7 +348,7 @@ impl Hold {
             }
             Sounded::Unseen => {
                 self.clear = 0;
-                self.rescale(UNSEEN_RAISES);
+                self.raise(UNSEEN_RAISES);
             }
             Sounded::Clear { of_usual } => {
                 let is_far_faster = of_usual.is_some_and(|part| part < FAR_FASTER);
@@ -355,7 +357,7 @@ impl Hold {
                     return Next::TooSlow;
                 }
                 if is_rough || self.clear > 1 {
-                    self.rescale(1.0 + f64::max(CLEAR_RAISES, CLEAR_RAISES_ERRORS * libm::sqrt(self.variance)));
+                    self.raise(1.0 + f64::max(CLEAR_RAISES, CLEAR_RAISES_ERRORS * libm::sqrt(self.variance)));
                 }
             }
         }
@@ -369,8 +371,8 @@ impl Hold {
         Next::Goes(self.correction.rate_bits())
     }
 
-    /// The link has probably so many times the known rate, or this part of it.
-    fn rescale(&mut self, times: f64) {
+    /// The link has probably so many times the known rate.
+    fn raise(&mut self, times: f64) {
         self.known *= times;
         self.variance = FIRST_ERROR * FIRST_ERROR;
         self.correction.recenter(self.known, self.most);

@@ -11,7 +11,7 @@ use core::ops::Range;
 use super::{RoundTrips, Slope};
 use crate::time::{Instant, MS};
 
-/// It is looked from time to time which rate fits.
+/// Looks from time to time which rate fits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Looks {
     last: Instant,
@@ -44,15 +44,15 @@ const LOWEST_OF_HIGHEST: f64 = 1.0 / 32.0;
 const STEP: f64 = 0.03;
 const STEP_NEAR: f64 = 0.006;
 const NEAR: i32 = 6;
-/// The correlation at least, and beside a queue that was found to be of others.
+/// The least correlation, and the least beside a queue that was found to be of others.
 const FITS: f64 = 0.8;
 const FITS_ELSEWHERE: f64 = 0.95;
-/// With rates that differ by this part it is less by so much, or so many times as much is missing from a full one.
+/// At rates that differ by this part, the correlation is lower by so much, or so many times as much is missing from 1.
 const APART: f64 = 0.06;
 const PEAK: f64 = 0.05;
 const PEAK_LACKS: f64 = 2.0;
-/// The relative error, over what is missing from a full correlation, and the least one. Looks within two seconds have nearly
-/// the same packets, so it is larger than that of one look.
+/// The relative error, over what is missing from a correlation of 1, and the least one. It is larger than that of one look,
+/// because looks within two seconds have nearly the same packets.
 const ERROR: f64 = 0.2;
 const ERROR_LEAST: f64 = 0.02;
 /// Packets meet a part of the queue within these bounds.
@@ -130,7 +130,7 @@ impl RoundTrips {
 }
 
 impl Fit {
-    /// What is missing from a full correlation.
+    /// What is missing from a correlation of 1.
     fn lacks(&self) -> f64 {
         1.0 - self.correlation
     }

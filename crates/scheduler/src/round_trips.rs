@@ -11,6 +11,7 @@ mod fit;
 mod full;
 mod guess;
 mod leads;
+mod link_queue;
 mod means;
 mod noise;
 mod others;

@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::{RoundTrips, Slope};
+use super::{RoundTrips, Slope, link_queue::Queue};
 use crate::time::{Instant, MS};
 
 /// Looks from time to time which rate fits.
@@ -108,24 +108,17 @@ impl RoundTrips {
 
     /// How well such a link fits these packets, which are in the order in which they were sent.
     fn fit(&self, since: Instant, bits: f64, burst_bytes: f64, met: &[Met]) -> Fit {
-        let bytes_per_ns = bits / 8e9;
-        let mut met = met.iter().peekable();
+        let first = self.points.get(self.points.partition_point(|it| it.at < since));
+        let burst_ns = 8e9 * burst_bytes / bits;
         let mut sums = Sums::default();
-        let mut points = self.points.range(self.points.partition_point(|it| it.at < since)..);
-        let Some(mut last) = points.next() else { return sums.fit(bits, burst_bytes) };
-        let mut queue_bytes: f64 = 0.0;
-        loop {
-            let next = points.next();
-            while let Some((sent_at, met_ns)) = met.next_if(|it| next.is_none_or(|next| it.0 < next.at)) {
-                let left_bytes = queue_bytes - bytes_per_ns * sent_at.ns_since(last.at) as f64 - burst_bytes;
-                sums.add(left_bytes.max(0.0) / bytes_per_ns, *met_ns);
+        if let Some(first) = first {
+            let begins = Queue { at: first.at, sent_bytes: first.sent_bytes as f64, ns: 0.0 };
+            let queues = self.queues_ns(bits, begins, met.iter().map(|it| it.0));
+            for (queue_ns, (_, met_ns)) in queues.zip(met) {
+                sums.add((queue_ns - burst_ns).max(0.0), *met_ns);
             }
-            let Some(next) = next else { return sums.fit(bits, burst_bytes) };
-            let passed_bytes = bytes_per_ns * next.at.ns_since(last.at) as f64;
-            queue_bytes =
-                (queue_bytes - passed_bytes).max(0.0) + next.sent_bytes.saturating_sub(last.sent_bytes) as f64;
-            last = next;
         }
+        sums.fit(bits, burst_bytes)
     }
 }
 

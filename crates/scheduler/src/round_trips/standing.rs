@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use super::{RoundTrips, Sample};
+use super::{RoundTrips, Sample, link_queue::Queue};
 use crate::time::{Instant, MS};
 
 /// So many packets tell.
@@ -45,17 +45,9 @@ impl RoundTrips {
     /// The first one met `first_ns` of that.
     fn beyond_own(&self, packets: &[(&Sample, f64)], first_ns: f64, bits: f64) -> Vec<f64> {
         let Some((first, _)) = packets.first() else { return Vec::new() };
-        let mut points = self.points.iter().skip_while(|it| it.at <= first.sent_at).peekable();
-        let (mut at, mut sent_bytes, mut queue_ns) = (first.sent_at, first.delivered_bytes, first_ns);
-        let beyond = packets.iter().map(|(it, met_ns)| {
-            while let Some(point) = points.next_if(|point| point.at <= it.sent_at) {
-                let came_ns = 8e9 * (point.sent_bytes as f64 - sent_bytes) / bits;
-                queue_ns = (queue_ns - point.at.ns_since(at) as f64).max(0.0) + came_ns;
-                (at, sent_bytes) = (point.at, point.sent_bytes as f64);
-            }
-            met_ns - (queue_ns - it.sent_at.ns_since(at) as f64).max(0.0)
-        });
-        beyond.collect()
+        let begins = Queue { at: first.sent_at, sent_bytes: first.delivered_bytes, ns: first_ns };
+        let queues = self.queues_ns(bits, begins, packets.iter().map(|(it, _)| it.sent_at));
+        packets.iter().zip(queues).map(|((_, met_ns), queue_ns)| met_ns - queue_ns).collect()
     }
 }
 

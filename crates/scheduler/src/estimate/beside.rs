@@ -13,6 +13,8 @@ pub(super) struct Beside {
     well: Option<(Instant, f64)>,
     /// Since when work has waited without a break.
     waits_since: Option<Instant>,
+    /// How often that rate was tried while a far lower one seemed to be known.
+    tries: u32,
 }
 
 /// The gain of a probe beside a queue of others, and how long it lasts at least: what comes back has to show a rate.
@@ -23,6 +25,9 @@ pub(super) const LASTS_NS: u64 = 150 * MS;
 const STARVES_NS: u64 = 2_000 * MS;
 const STARVES_ALONE_NS: u64 = 4_000 * MS;
 const STARVES_ALONE_GRANTS: u64 = 800;
+/// The first of these is tried after so long, and the time doubles so often.
+const TRY_AFTER_NS: u64 = 4_000 * MS;
+const TRY_AFTER_DOUBLES: u32 = 4;
 /// A rate that was known well is believed for so long when a far lower one seems to be known: one below this part.
 const WELL_NS: u64 = 60_000 * MS;
 const FAR: f64 = 0.85;
@@ -31,8 +36,20 @@ impl Beside {
     /// The rate of the link is known well, in bits per second.
     pub fn handle_known(&mut self, now: Instant, bits: f64) {
         if !self.knew_more(now, bits) {
-            self.well = Some((now, bits));
+            (self.well, self.tries) = (Some((now, bits)), 0);
         }
+    }
+
+    /// More than this rate is tried, in bits per second.
+    pub fn handle_try(&mut self, now: Instant, bits: f64) {
+        if self.knew_more(now, bits) {
+            self.tries += 1;
+        }
+    }
+
+    /// From one try of the rate that was known well to the next, while work waits: each one was in vain.
+    pub fn try_after_ns(&self) -> u64 {
+        TRY_AFTER_NS << self.tries.min(TRY_AFTER_DOUBLES)
     }
 
     /// Takes whether work waits.
@@ -94,6 +111,20 @@ mod tests {
         assert_eq!(beside.well(at(62_000)), None);
         beside.handle_known(at(62_000), 4e6);
         assert_eq!(beside.well(at(63_000)), Some(4e6));
+    }
+
+    #[test]
+    fn a_rate_that_was_known_well_is_tried_less_often_with_each_try_in_vain() {
+        let mut beside = Beside::default();
+        beside.handle_known(at(0), 10e6);
+        for after_s in [4, 8, 16, 32, 64, 64] {
+            assert_eq!(beside.try_after_ns(), after_s * 1_000 * MS);
+            beside.handle_try(at(1_000), 4e6);
+        }
+        beside.handle_known(at(2_000), 9e6);
+        assert_eq!(beside.try_after_ns(), 4_000 * MS, "that rate holds again");
+        beside.handle_try(at(3_000), 9e6);
+        assert_eq!(beside.try_after_ns(), 4_000 * MS, "no far higher rate was known");
     }
 
     #[test]

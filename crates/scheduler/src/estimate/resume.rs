@@ -1,6 +1,6 @@
 //! How the estimator and the machine that keeps a known rate take turns.
 
-use super::{Estimator, NO_BOTTLENECK_BITS, PROBE_EVERY_MAX_NS, PROBE_EVERY_NS, VERIFIES, beside, phase::Phase};
+use super::{Estimator, NO_BOTTLENECK_BITS, PROBE_EVERY_NS, VERIFIES, beside, phase::Phase};
 use crate::{round_trips::RoundTrips, time::Instant, units::Rate};
 
 impl Estimator {
@@ -15,12 +15,17 @@ impl Estimator {
         self.beside.handle_backlog(now, waits);
     }
 
+    /// Whether a far higher rate than this, in bits per second, was known well lately.
+    pub(crate) fn knew_far_more(&self, now: Instant, bits: f64) -> bool {
+        self.beside.knew_more(now, bits)
+    }
+
     /// Whether this rate is probably too low, in bits per second. Either it was not known well, and work waits for long, or a
     /// far higher one was known well lately.
     pub(crate) fn is_too_low(&self, now: Instant, bits: f64, seen: &RoundTrips) -> bool {
         let knew_more = self.beside.knew_more(now, bits);
         let since_probe_ns = now.ns_since(self.last_probe);
-        let waits_long = self.beside.waits_long(now) && since_probe_ns >= PROBE_EVERY_MAX_NS;
+        let waits_long = self.beside.waits_long(now) && since_probe_ns >= self.beside.try_after_ns();
         let starves = || {
             if seen.is_elsewhere(now) {
                 self.beside.starves(now, self.estimate)
@@ -107,6 +112,7 @@ impl Estimator {
         let probe_after_ns = self.probe_after_ns;
         let well = self.beside.well(now).filter(|_| seen.is_surely_elsewhere(now));
         let known = self.beside.well(now).filter(|_| self.is_back(now, bits, &seen));
+        self.beside.handle_try(now, bits);
         self.resume(now, bits.max(well.unwrap_or(0.0)));
         (self.known, self.verifies_left) = (known, VERIFIES);
         (self.round_trips, self.probe_after_ns) = (seen, probe_after_ns);

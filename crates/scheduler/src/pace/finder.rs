@@ -27,7 +27,7 @@ use core::time::Duration;
 
 use self::{
     burst::Burst,
-    sounding::{Sounded, Sounding},
+    sounding::{Known, Sounded, Sounding},
     trials::{Trials, Tried},
     unfound::Unfound,
 };
@@ -106,9 +106,6 @@ const CLEAR_RAISES_ERRORS: f64 = 1.5;
 const CLEAR_MOST: u32 = 3;
 /// The raise after several whose queues do not show beside jitter.
 const UNSEEN_RAISES: f64 = 1.25;
-/// A rate that fits and differs from the known rate by no more makes soundings needless for so long.
-const SAME: f64 = 0.02;
-const SAME_FOR_NS: u64 = 1_500 * MS;
 /// One is believed where round trips meet less than this part of what they usually meet of the pacer's own queue.
 const FAR_FASTER: f64 = 0.4;
 
@@ -205,7 +202,7 @@ impl Finder {
                     self.estimator.handle_known(now, hold.known);
                 }
                 let is_too_low = self.estimator.is_too_low(now, hold.known, seen);
-                match hold.handle_turn(now, load, &mut self.burst) {
+                match hold.handle_turn(now, load, &mut self.burst, self.estimator.knew_far_more(now, hold.known)) {
                     Next::Goes(_) if is_too_low => Next::Starves,
                     next => next,
                 }
@@ -292,28 +289,24 @@ impl Hold {
         }
         let seen = self.correction.seen();
         let Some(slope) = self.looks.rate(now, seen, self.began, self.known, burst.bytes()) else { return };
-        let is_same = (slope.bits / self.known - 1.0).abs() < SAME;
         self.average(slope);
-        let most = match &mut self.watch {
-            Watch::Sounds(sounding) => {
-                if is_same {
-                    sounding.put_off(now.add_ns(SAME_FOR_NS));
-                }
-                self.most
-            }
+        let most = match &self.watch {
+            Watch::Sounds(_) => self.most,
             Watch::Tries(_) if self.variance > ROUGH_SLOW * ROUGH_SLOW => RESTS_ROUGH,
             Watch::Tries(_) => RESTS,
         };
         self.correction.recenter(self.known, most);
     }
 
-    fn handle_turn(&mut self, now: Instant, load: Load, burst: &mut Burst) -> Next {
+    /// `knew_more`: a far higher rate was known well lately.
+    fn handle_turn(&mut self, now: Instant, load: Load, burst: &mut Burst, knew_more: bool) -> Next {
         self.look(now, burst);
+        let fits = !knew_more && self.looks.suffice(now);
         match &mut self.watch {
             Watch::Sounds(sounding) => {
                 let is_rough = self.variance > ROUGH * ROUGH;
-                let is_doubtful = is_rough || self.clear > 0;
-                let sounded = sounding.handle_turn(now, load, self.known, is_doubtful, &self.correction, burst);
+                let known = Known { bits: self.known, is_rough: is_rough || self.clear > 0, fits };
+                let sounded = sounding.handle_turn(now, load, known, &self.correction, burst);
                 self.handle_sounded(now, load, sounded, is_rough)
             }
             Watch::Tries(trials) => {
@@ -375,6 +368,7 @@ impl Hold {
     fn raise(&mut self, times: f64) {
         self.known *= times;
         self.variance = FIRST_ERROR * FIRST_ERROR;
+        self.looks = Looks::default();
         self.correction.recenter(self.known, self.most);
     }
 

@@ -4,6 +4,8 @@
 //! less is sent. So of several rates, that of the link is the one whose queue rises and falls with what packets met. How long
 //! the two are does not matter. Sockets hold back a part of what they are given while their windows are full, so packets meet
 //! less than the whole queue. Nothing need be sent for this, and no queue has to stand: the bytes of a grant make one.
+//!
+//! Whether the known rate still holds is seen more often than which rate holds: a twentieth of the packets may differ.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -15,6 +17,9 @@ use crate::time::{Instant, MS};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Looks {
     last: Instant,
+    /// When the known rate last fitted, and how often it does in the mean.
+    fitted: Option<Instant>,
+    every_ns: f64,
 }
 
 /// How well the queue of a link of this rate, in bits per second, which lets a burst pass at once, fits what packets met.
@@ -24,8 +29,17 @@ struct Fit {
     burst_bytes: f64,
     /// Of that queue with what packets met.
     correlation: f64,
-    /// The part of that queue that packets met.
+    /// The part of that queue that packets met, and what they met beside it.
     part: f64,
+    offset_ns: f64,
+}
+
+/// Packets in the order in which they were sent.
+struct Packets<'a> {
+    seen: &'a RoundTrips,
+    /// The link is taken as idle then.
+    begins: Queue,
+    met: Vec<Met>,
 }
 
 /// A packet: when it was sent, and the queue that it met, in nanoseconds.
@@ -47,6 +61,8 @@ const NEAR: i32 = 6;
 /// The least correlation, and the least beside a queue that was found to be of others.
 const FITS: f64 = 0.8;
 const FITS_ELSEWHERE: f64 = 0.95;
+/// This part of the packets is left out: those that differ most.
+const TRIMS: f64 = 0.05;
 /// At rates that differ by this part, the correlation is lower by so much, or so many times as much is missing from 1.
 const APART: f64 = 0.06;
 const PEAK: f64 = 0.05;
@@ -55,6 +71,12 @@ const PEAK_LACKS: f64 = 2.0;
 /// because looks within two seconds have nearly the same packets.
 const ERROR: f64 = 0.2;
 const ERROR_LEAST: f64 = 0.02;
+/// The known rate is late to fit again after so many times its usual interval, within these bounds. Of the usual interval, the
+/// last one has this weight.
+const FITS_LATE: f64 = 3.0;
+const FITS_LEAST_NS: u64 = 1_500 * MS;
+const FITS_MOST_NS: u64 = 20_000 * MS;
+const FITS_WEIGHT: f64 = 0.2;
 /// Packets meet a part of the queue within these bounds.
 const PART: Range<f64> = 0.2..3.0;
 
@@ -73,13 +95,30 @@ impl Looks {
             return None;
         }
         self.last = now;
-        seen.rate_that_fits(now, since, known * HIGHEST, burst_bytes)
+        let packets = seen.recent(now, since)?;
+        let of_known = packets.fit_with(known, burst_bytes)?;
+        if packets.do_most_fit(&of_known) {
+            let after_ns = self.fitted.map_or(0, |fitted| now.ns_since(fitted).min(FITS_MOST_NS)) as f64;
+            self.every_ns += FITS_WEIGHT * (after_ns - self.every_ns);
+            self.fitted = Some(now);
+        }
+        let found = packets.best(now, known * HIGHEST, burst_bytes)?;
+        if found.bits > known * (1.0 + APART) && found.is_better_than(&of_known) {
+            self.fitted = None;
+        }
+        packets.rate_that_fits(now, found)
+    }
+
+    /// Whether the known rate has fitted lately, and no higher rate fits far better.
+    pub fn suffice(&self, now: Instant) -> bool {
+        let for_ns = ((FITS_LATE * self.every_ns) as u64).clamp(FITS_LEAST_NS, FITS_MOST_NS);
+        self.fitted.is_some_and(|fitted| now.ns_since(fitted) < for_ns)
     }
 }
 
 impl RoundTrips {
-    /// The rate of the link, below this one in bits per second. `None` where no rate fits well, or several do.
-    fn rate_that_fits(&self, now: Instant, since: Instant, highest: f64, burst_bytes: f64) -> Option<Slope> {
+    /// Packets that came back lately and were sent since then; `None` if they are too few.
+    fn recent(&self, now: Instant, since: Instant) -> Option<Packets<'_>> {
         let first = self.points.front()?.at;
         let since = since.max(first).max(Instant::from_ns(now.as_ns().saturating_sub(OVER_NS)));
         let recent = self.samples.iter().rev().filter(|it| it.sent_at >= since).take(PACKETS_MOST);
@@ -89,40 +128,86 @@ impl RoundTrips {
         }
         met.sort_unstable_by_key(|it| it.0);
         let since = met.first()?.0;
-        let lowest = (LOWEST * self.sent_bits(now, since)).max(LOWEST_OF_HIGHEST * highest);
-        let fit = |bits, burst_bytes| self.fit(since, bits, burst_bytes, &met);
+        let first = self.points.get(self.points.partition_point(|it| it.at < since))?;
+        let begins = Queue { at: first.at, sent_bytes: first.sent_bytes as f64, ns: 0.0 };
+        Some(Packets { seen: self, begins, met })
+    }
+}
+
+impl Packets<'_> {
+    /// The best fit of all rates up to this one, in bits per second.
+    fn best(&self, now: Instant, highest: f64, burst_bytes: f64) -> Option<Fit> {
+        let lowest = (LOWEST * self.seen.sent_bits(now, self.met.first()?.0)).max(LOWEST_OF_HIGHEST * highest);
         let best_with = |burst_bytes| {
             let lower = |bits: &f64| Some(bits * (1.0 - STEP)).filter(|bits| *bits > lowest);
-            let rough = best(core::iter::successors(Some(highest), lower).map(|bits| fit(bits, burst_bytes)))?.bits;
+            let rough = core::iter::successors(Some(highest), lower).map(|bits| self.fit(bits, burst_bytes));
+            let rough = best(rough)?.bits;
             let near = (-NEAR..=NEAR).map(|n| rough * (1.0 + f64::from(n) * STEP_NEAR));
-            best(near.map(|bits| fit(bits, burst_bytes)))
+            best(near.map(|bits| self.fit(bits, burst_bytes)))
         };
-        let bursts = core::iter::once(0.0).chain((burst_bytes > 0.0).then_some(burst_bytes));
-        let found = best(bursts.filter_map(best_with))?;
-        let apart = [1.0 - APART, 1.0 + APART].map(|times| fit(found.bits * times, found.burst_bytes));
-        let apart = best(apart.into_iter())?;
-        let is_peak = found.correlation >= apart.correlation + PEAK || apart.lacks() >= PEAK_LACKS * found.lacks();
-        let least = if self.is_elsewhere(now) { FITS_ELSEWHERE } else { FITS };
-        (found.correlation >= least && is_peak && PART.contains(&found.part)).then(|| found.slope())
+        best(bursts(burst_bytes).filter_map(best_with))
     }
 
-    /// How well such a link fits these packets, which are in the order in which they were sent.
-    fn fit(&self, since: Instant, bits: f64, burst_bytes: f64, met: &[Met]) -> Fit {
-        let first = self.points.get(self.points.partition_point(|it| it.at < since));
-        let burst_ns = 8e9 * burst_bytes / bits;
+    /// The rate of the link, by the best fit. `None` where that does not fit well, or others do, too.
+    fn rate_that_fits(&self, now: Instant, found: Fit) -> Option<Slope> {
+        let least = if self.seen.is_elsewhere(now) { FITS_ELSEWHERE } else { FITS };
+        self.is_clear(&found, least).then(|| found.slope())
+    }
+
+    /// The fit of a link that may let this burst pass.
+    fn fit_with(&self, bits: f64, burst_bytes: f64) -> Option<Fit> {
+        best(bursts(burst_bytes).map(|burst_bytes| self.fit(bits, burst_bytes)))
+    }
+
+    /// Whether such a link fits most of these packets, and links of other rates do not.
+    fn do_most_fit(&self, of_all: &Fit) -> bool {
+        let most = self.most_alike(of_all);
+        most.is_clear(&most.fit(of_all.bits, of_all.burst_bytes), FITS)
+    }
+
+    /// Whether such a link fits, and links of other rates do not.
+    fn is_clear(&self, found: &Fit, least: f64) -> bool {
+        let apart = [1.0 - APART, 1.0 + APART].map(|times| self.fit(found.bits * times, found.burst_bytes));
+        let is_best = apart.iter().all(|other| found.is_better_than(other));
+        found.correlation >= least && PART.contains(&found.part) && is_best
+    }
+
+    fn fit(&self, bits: f64, burst_bytes: f64) -> Fit {
         let mut sums = Sums::default();
-        if let Some(first) = first {
-            let begins = Queue { at: first.at, sent_bytes: first.sent_bytes as f64, ns: 0.0 };
-            let queues = self.queues_ns(bits, begins, met.iter().map(|it| it.0));
-            for (queue_ns, (_, met_ns)) in queues.zip(met) {
-                sums.add((queue_ns - burst_ns).max(0.0), *met_ns);
-            }
-        }
+        self.queues_and_met_ns(bits, burst_bytes).for_each(|(queue_ns, met_ns)| sums.add(queue_ns, met_ns));
         sums.fit(bits, burst_bytes)
+    }
+
+    /// The queue of such a link at each packet, and what that met.
+    fn queues_and_met_ns(&self, bits: f64, burst_bytes: f64) -> impl Iterator<Item = (f64, f64)> {
+        let burst_ns = 8e9 * burst_bytes / bits;
+        let queues = self.seen.queues_ns(bits, self.begins, self.met.iter().map(|it| it.0));
+        queues.zip(&self.met).map(move |(queue_ns, (_, met_ns))| ((queue_ns - burst_ns).max(0.0), *met_ns))
+    }
+
+    /// Without the part that differs most from such a link. Clients acknowledge some packets late, and of others it is not known
+    /// exactly when they were sent.
+    fn most_alike(&self, like: &Fit) -> Self {
+        let differ_ns = self.queues_and_met_ns(like.bits, like.burst_bytes).map(|pair| like.differs_ns(pair));
+        let differ_ns: Vec<_> = differ_ns.collect();
+        let most = differ_ns.len() - (TRIMS * differ_ns.len() as f64) as usize - 1;
+        let most_ns = *differ_ns.clone().select_nth_unstable_by(most, f64::total_cmp).1;
+        let kept = self.met.iter().zip(differ_ns).filter(|(_, ns)| *ns <= most_ns);
+        Self { met: kept.map(|(met, _)| *met).collect(), ..*self }
     }
 }
 
 impl Fit {
+    /// How far a packet that met this is from the line through all of them.
+    fn differs_ns(&self, (queue_ns, met_ns): (f64, f64)) -> f64 {
+        (met_ns - self.offset_ns - self.part * queue_ns).abs()
+    }
+
+    /// Whether this one fits clearly better.
+    fn is_better_than(&self, other: &Self) -> bool {
+        self.correlation >= other.correlation + PEAK || other.lacks() >= PEAK_LACKS * self.lacks()
+    }
+
     /// What is missing from a correlation of 1.
     fn lacks(&self) -> f64 {
         1.0 - self.correlation
@@ -131,6 +216,11 @@ impl Fit {
     fn slope(&self) -> Slope {
         Slope { bits: self.bits, error: self.bits * (ERROR * self.lacks()).max(ERROR_LEAST) }
     }
+}
+
+/// A link may let this burst pass, or none.
+fn bursts(burst_bytes: f64) -> impl Iterator<Item = f64> {
+    core::iter::once(0.0).chain((burst_bytes > 0.0).then_some(burst_bytes))
 }
 
 fn best(fits: impl Iterator<Item = Fit>) -> Option<Fit> {
@@ -162,7 +252,8 @@ impl Sums {
         let of = |ab: f64, a: f64, b: f64| self.count * ab - a * b;
         let (xx, xy, yy) = (of(self.xx, self.x, self.x), of(self.xy, self.x, self.y), of(self.yy, self.y, self.y));
         let correlation = if xx * yy > 0.0 { xy / libm::sqrt(xx * yy) } else { 0.0 };
-        Fit { bits, burst_bytes, correlation, part: if xx > 0.0 { xy / xx } else { 0.0 } }
+        let part = if xx > 0.0 { xy / xx } else { 0.0 };
+        Fit { bits, burst_bytes, correlation, part, offset_ns: (self.y - part * self.x) / self.count.max(1.0) }
     }
 }
 
@@ -182,6 +273,7 @@ mod tests {
         others: bool,
     }
 
+    const END: Instant = Instant::from_ns(2_000 * MS);
     const LINK: Link = Link { burst_bytes: 0.0, packet_every_ms: 5, meets: 1.0, noise_ns: 0.0, others: false };
 
     impl Link {
@@ -217,8 +309,10 @@ mod tests {
 
         /// Over 100 Mbit/s.
         fn rate(&self, burst_bytes: f64) -> Option<f64> {
-            let bits = self.seen().rate_that_fits(Instant::from_ns(2_000 * MS), Instant::ORIGIN, 250e6, burst_bytes);
-            bits.map(|slope| slope.bits / 100e6)
+            let seen = self.seen();
+            let packets = seen.recent(END, Instant::ORIGIN)?;
+            let found = packets.best(END, 250e6, burst_bytes)?;
+            packets.rate_that_fits(END, found).map(|slope| slope.bits / 100e6)
         }
     }
 
@@ -244,6 +338,33 @@ mod tests {
     fn none_fits_the_queue_of_others_nor_a_few_packets() {
         assert_eq!(Link { others: true, ..LINK }.rate(0.0), None);
         assert_eq!(Link { packet_every_ms: 80, ..LINK }.rate(0.0), None);
+    }
+
+    #[test]
+    fn a_rate_fits_where_a_few_packets_are_acknowledged_late_and_other_rates_do_not() {
+        let mut seen = Link { meets: 0.7, noise_ns: 500e3, ..LINK }.seen();
+        for late in seen.samples.iter_mut().step_by(25) {
+            *late = Sample::met(7, late.sent_at, 30_000_000);
+        }
+        let do_fit = |seen: &RoundTrips, bits| {
+            let packets = seen.recent(END, Instant::ORIGIN).unwrap();
+            packets.do_most_fit(&packets.fit(bits, 0.0))
+        };
+        assert!(Looks::default().rate(END, &seen, Instant::ORIGIN, 125e6, 0.0).is_none());
+        assert_eq!(
+            [50e6, 90e6, 100e6, 110e6, 200e6].map(|bits| do_fit(&seen, bits)),
+            [false, false, true, false, false]
+        );
+        assert!(!do_fit(&Link { others: true, ..LINK }.seen(), 100e6));
+    }
+
+    #[test]
+    fn the_known_rate_suffices_until_it_is_late_to_be_seen_to_fit() {
+        let (seen, mut looks) = (LINK.seen(), Looks::default());
+        assert!(looks.rate(END, &seen, Instant::ORIGIN, 100e6, 0.0).is_some());
+        assert_eq!([0, 1_400, 1_600].map(|ms| looks.suffice(END.add_ns(ms * MS))), [true, true, false]);
+        let mut other = Looks::default();
+        assert!(other.rate(END, &seen, Instant::ORIGIN, 80e6, 0.0).is_some() && !other.suffice(END));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::RoundTrips;
 use crate::time::Instant;
 
 /// The queue of a link at some time, when so many bytes had been sent.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Queue {
     pub at: Instant,
     pub sent_bytes: f64,

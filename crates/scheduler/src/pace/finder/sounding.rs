@@ -31,6 +31,17 @@ pub(super) struct Sounding {
     shown: f64,
 }
 
+/// What is known of the rate of the link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    /// In bits per second.
+    pub bits: f64,
+    /// Whether it is known roughly.
+    pub is_rough: bool,
+    /// Whether it was seen lately to fit what packets met.
+    pub fits: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// The next one begins from then on.
@@ -176,13 +187,6 @@ impl Sounding {
         matches!(self.state, State::Grows(_) | State::Stands(_) | State::Shrinks(_))
     }
 
-    /// The next one begins no sooner than then.
-    pub fn put_off(&mut self, until: Instant) {
-        if let State::Due(at) = &mut self.state {
-            *at = until.max(*at);
-        }
-    }
-
     /// The part of the pacer's own queue that round trips of the last second met, over the usual part. `None` if it cannot be
     /// told.
     fn of_usual(&self, now: Instant, seen: &RoundTrips) -> Option<f64> {
@@ -190,13 +194,11 @@ impl Sounding {
         Some(seen.own_queue_part(now)? / usual)
     }
 
-    /// `known` is the rate of the link, in bits per second.
     pub fn handle_turn(
         &mut self,
         now: Instant,
         load: Load,
-        known: f64,
-        is_rough: bool,
+        Known { bits: known, is_rough, fits }: Known,
         correction: &Correction,
         burst: &mut Burst,
     ) -> Sounded {
@@ -208,7 +210,13 @@ impl Sounding {
             State::Due(_) if !is_rough && seen.busy_ns(now) < BUSY_NS => Sounded::Nothing,
             State::Due(_) => {
                 let measures = is_rough || now >= self.measures_from;
-                if !measures && self.of_usual(now, seen).is_some_and(|part| AS_USUAL.contains(&part)) {
+                let of_usual = self.of_usual(now, seen);
+                let is_needless = if fits {
+                    of_usual.is_none_or(|part| part >= AS_USUAL.start)
+                } else {
+                    !measures && of_usual.is_some_and(|part| AS_USUAL.contains(&part))
+                };
+                if is_needless {
                     self.state = State::Due(now.add_ns(LOOK_NS));
                     return Sounded::Nothing;
                 }

@@ -106,7 +106,8 @@ const CLEAR_RAISES_ERRORS: f64 = 1.5;
 const CLEAR_MOST: u32 = 3;
 /// The raise after several whose queues do not show beside jitter.
 const UNSEEN_RAISES: f64 = 1.25;
-/// One is believed where round trips meet less than this part of what they usually meet of the pacer's own queue.
+/// One is believed where round trips meet less than this part of what they usually meet of the pacer's own queue, and where a
+/// far higher rate fits far better.
 const FAR_FASTER: f64 = 0.4;
 
 impl Finder {
@@ -344,7 +345,7 @@ impl Hold {
                 self.raise(UNSEEN_RAISES);
             }
             Sounded::Clear { of_usual } => {
-                let is_far_faster = of_usual.is_some_and(|part| part < FAR_FASTER);
+                let is_far_faster = of_usual.is_some_and(|part| part < FAR_FASTER) || self.looks.sees_more(now);
                 self.clear = if is_far_faster { CLEAR_MOST } else { self.clear + 1 };
                 if self.clear >= CLEAR_MOST {
                     return Next::TooSlow;

@@ -20,6 +20,8 @@ pub(crate) struct Looks {
     /// When the known rate last fitted, and how often it does in the mean.
     fitted: Option<Instant>,
     every_ns: f64,
+    /// When a far higher rate fitted far better than the known one, last.
+    higher: Option<Instant>,
 }
 
 /// How well the queue of a link of this rate, in bits per second, which lets a burst pass at once, fits what packets met.
@@ -77,6 +79,11 @@ const FITS_LATE: f64 = 3.0;
 const FITS_LEAST_NS: u64 = 1_500 * MS;
 const FITS_MOST_NS: u64 = 20_000 * MS;
 const FITS_WEIGHT: f64 = 0.2;
+/// So many times the known rate is far higher. That such a rate fitted far better counts for so long, with this correlation at
+/// least: where clients have slower lines of their own, none fits.
+const FAR_HIGHER: f64 = 1.25;
+const HIGHER_FOR_NS: u64 = 1_000 * MS;
+const HIGHER_FITS: f64 = 0.5;
 /// Packets meet a part of the queue within these bounds.
 const PART: Range<f64> = 0.2..3.0;
 
@@ -105,8 +112,16 @@ impl Looks {
         let found = packets.best(now, known * HIGHEST, burst_bytes)?;
         if found.bits > known * (1.0 + APART) && found.is_better_than(&of_known) {
             self.fitted = None;
+            if found.bits > known * FAR_HIGHER && found.correlation >= HIGHER_FITS {
+                self.higher = Some(now);
+            }
         }
         packets.rate_that_fits(now, found)
+    }
+
+    /// Whether a far higher rate than the known one fitted far better lately.
+    pub fn sees_more(&self, now: Instant) -> bool {
+        self.higher.is_some_and(|at| now.ns_since(at) <= HIGHER_FOR_NS)
     }
 
     /// Whether the known rate has fitted lately, and no higher rate fits far better.
@@ -365,6 +380,18 @@ mod tests {
         assert_eq!([0, 1_400, 1_600].map(|ms| looks.suffice(END.add_ns(ms * MS))), [true, true, false]);
         let mut other = Looks::default();
         assert!(other.rate(END, &seen, Instant::ORIGIN, 80e6, 0.0).is_some() && !other.suffice(END));
+    }
+
+    #[test]
+    fn a_far_higher_rate_that_fits_far_better_counts_for_a_second() {
+        let seen = LINK.seen();
+        let sees_more = |known, ms: u64| {
+            let mut looks = Looks::default();
+            looks.rate(END, &seen, Instant::ORIGIN, known, 0.0);
+            looks.sees_more(END.add_ns(ms * MS))
+        };
+        assert_eq!([60e6, 90e6, 120e6].map(|known| sees_more(known, 0)), [true, false, false]);
+        assert_eq!([1_000, 1_001].map(|ms| sees_more(60e6, ms)), [true, false]);
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl Looks {
         self.last = now;
         let packets = seen.recent(now, since)?;
         let of_known = packets.fit_with(known, burst_bytes)?;
-        if packets.do_most_fit(&of_known) {
+        if packets.fits_most(&of_known) {
             let after_ns = self.fitted.map_or(0, |fitted| now.ns_since(fitted).min(FITS_MOST_NS)) as f64;
             self.every_ns += FITS_WEIGHT * (after_ns - self.every_ns);
             self.fitted = Some(now);
@@ -175,7 +175,7 @@ impl Packets<'_> {
     }
 
     /// Whether such a link fits most of these packets, and links of other rates do not.
-    fn do_most_fit(&self, of_all: &Fit) -> bool {
+    fn fits_most(&self, of_all: &Fit) -> bool {
         let most = self.most_alike(of_all);
         most.is_clear(&most.fit(of_all.bits, of_all.burst_bytes), FITS)
     }
@@ -361,16 +361,13 @@ mod tests {
         for late in seen.samples.iter_mut().step_by(25) {
             *late = Sample::met(7, late.sent_at, 30_000_000);
         }
-        let do_fit = |seen: &RoundTrips, bits| {
+        let fits = |seen: &RoundTrips, bits| {
             let packets = seen.recent(END, Instant::ORIGIN).unwrap();
-            packets.do_most_fit(&packets.fit(bits, 0.0))
+            packets.fits_most(&packets.fit(bits, 0.0))
         };
         assert!(Looks::default().rate(END, &seen, Instant::ORIGIN, 125e6, 0.0).is_none());
-        assert_eq!(
-            [50e6, 90e6, 100e6, 110e6, 200e6].map(|bits| do_fit(&seen, bits)),
-            [false, false, true, false, false]
-        );
-        assert!(!do_fit(&Link { others: true, ..LINK }.seen(), 100e6));
+        assert_eq!([50e6, 90e6, 100e6, 110e6, 200e6].map(|bits| fits(&seen, bits)), [false, false, true, false, false]);
+        assert!(!fits(&Link { others: true, ..LINK }.seen(), 100e6));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //!     cargo run --release -p serpent-simulator --example against_lab -- [--users] [--line] [--router] RUN_FOLDER...
 //!
 //! A run folder is the output of `serpent-lab run --out`. Every cell is replayed with its own requests at the
-//! times at which they were sent, so only the server, TCP and the bottleneck are predicted. (With users that
+//! times at which they were sent, so only the server, TCP and the bottleneck are predicted. The gate is given its
+//! rate or finds it, as in the run. (With users that
 //! wait for responses, these times are themselves results; a slower predicted server is then asked too
 //! early.)
 //!
@@ -17,7 +18,13 @@
 
 use std::{collections::BTreeMap, error::Error, fs, io::BufRead, path::Path, process::ExitCode};
 
-use scheduler::{Order, bands::BandPlan, uplink::Settings};
+use scheduler::{
+    Order,
+    bands::BandPlan,
+    correction::{Correction, UTILISATION},
+    pace::{Finder, Pace},
+    uplink::Settings,
+};
 use serde_json::Value;
 use serpent_simulator::{
     Clients, Packets,
@@ -83,8 +90,6 @@ struct Column {
     unused: Option<f64>,
 }
 
-/// The fraction of the rate at which Serpent paces by itself.
-const UTILISATION: f64 = scheduler::correction::UTILISATION;
 /// A cell with more unused than this was disturbed.
 const DISTURBED: f64 = 0.01;
 
@@ -135,6 +140,10 @@ fn against(folder: &Path, ways: Ways) -> Fallible<()> {
             continue;
         }
         let setting = &run["points"][point as usize]["setting"];
+        if setting["link"]["uploads"].as_array().is_some_and(|uploads| !uploads.is_empty()) {
+            println!("{heading} | uploads beside the server are not replayed");
+            continue;
+        }
         let Compared { mut measured, mut predicted } = compare(&name, setting, who, &cell, ways)?;
         let (m, p) = (measured.mean_ms(), predicted.mean_ms());
         let leaves = if who.starts_with("serpent") { 1.0 - UTILISATION } else { 0.0 };
@@ -282,10 +291,11 @@ fn settings(setting: &Value, subject: &str, cell: &Value) -> Fallible<PacketSett
     let bits = setting["link"]["rate"].as_u64().and_then(Rate::from_bits_per_second).ok_or("no rate of the link")?;
     let mut link = Link::constant(bits);
     for change in setting["link"]["rate-changes"].as_array().into_iter().flatten() {
-        let rate = change["rate"].as_u64().and_then(Rate::from_bits_per_second).ok_or("no rate to change to")?;
-        link = link.then(ns(&change["at-s"], 1e9), rate).ok_or("the changes of the rate are not in order")?;
+        let rate = change[1].as_u64().and_then(Rate::from_bits_per_second).ok_or("no rate to change to")?;
+        link = link.then(ns(&change[0], 1e9), rate).ok_or("the changes of the rate are not in order")?;
     }
     let mut settings = PacketSettings::new(link, discipline(subject, bits)?);
+    settings.pace = pace(subject, bits);
     settings.queue_packets = setting["link"]["queue-packets"].as_u64().unwrap_or(1000) as u32;
     settings.bottleneck =
         if setting["link"]["bottleneck"] == "router" { BottleneckAt::Router } else { BottleneckAt::Server };
@@ -340,6 +350,14 @@ fn discipline(subject: &str, rate: Rate) -> Fallible<Discipline> {
     } else {
         Discipline::Gate(rules)
     })
+}
+
+/// The rate that the gate sends at, as in the server.
+fn pace(subject: &str, rate: Rate) -> Option<Pace> {
+    let is_gate = subject.starts_with("serpent:") && !subject.contains("enforce=kernel");
+    let given =
+        || Pace::Given(Correction::new(scheduler::Rate::clamped(rate.bits_per_second() as f64), Some(UTILISATION)));
+    is_gate.then(|| if subject.contains("uplink=auto") { Pace::Found(Finder::new(None)) } else { given() })
 }
 
 fn ns(value: &Value, unit_ns: f64) -> u64 {

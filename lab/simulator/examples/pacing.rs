@@ -90,6 +90,7 @@ struct Condition {
     uploads: Option<OtherUploads>,
     /// Packets that wait before the link at most, if not the default.
     queue_packets: Option<u32>,
+    bottleneck: BottleneckAt,
     shaping: Option<Shaping>,
     queueing: Queueing,
     sizes: HeavyTail,
@@ -135,6 +136,7 @@ fn plain(name: &str, mbit: f64, load: &'static str) -> Condition {
         downloads: None,
         uploads: None,
         queue_packets: None,
+        bottleneck: BottleneckAt::Router,
         shaping: None,
         queueing: Queueing::Fifo,
         sizes: HeavyTail::WORLD_CUP,
@@ -272,7 +274,45 @@ fn auto_conditions() -> Vec<Condition> {
     conditions.extend(becoming_faster());
     conditions.extend(in_turn());
     conditions.extend(becoming_slower(large));
+    conditions.extend(on_own_device());
     conditions
+}
+
+/// The server's own device is the bottleneck. There TCP keeps few packets of each connection in the queue.
+fn on_own_device() -> [Condition; 14] {
+    let on = |condition: Condition| Condition {
+        name: format!("{}, own device", condition.name),
+        bottleneck: BottleneckAt::Server,
+        ..late(condition)
+    };
+    let at = |rtt_ms: u64, mbit: f64, name: &str| {
+        on(Condition { paths: vec![far(rtt_ms)], ..plain(&format!("{mbit} Mbit/s, {name}"), mbit, "0.8") })
+    };
+    let jitter =
+        |condition: Condition| Condition { paths: vec![ClientPath { jitter_ns: 5 * MS, ..far(30) }], ..condition };
+    let near = |mbit: f64| on(plain(&format!("{mbit} Mbit/s"), mbit, "0.8"));
+    let faster = |mbit: f64| {
+        on(Condition {
+            mbit: vec![(0, mbit), (20, 2.0 * mbit)],
+            ..plain(&format!("{mbit}, then {} Mbit/s", 2.0 * mbit), mbit, "0.8")
+        })
+    };
+    [
+        near(2.0),
+        near(10.0),
+        near(50.0),
+        Condition { seconds: 30, ..near(100.0) },
+        kept(on(plain("10 Mbit/s, kept alive", 10.0, "0.8"))),
+        kept(on(plain("50 Mbit/s, kept alive", 50.0, "0.8"))),
+        at(40, 10.0, "RTT 40 ms"),
+        at(100, 50.0, "RTT 100 ms"),
+        jitter(at(30, 50.0, "RTT 30 ms, jitter 5 ms")),
+        kept(jitter(at(30, 10.0, "kept alive, RTT 30 ms, jitter 5 ms"))),
+        kept(jitter(at(30, 50.0, "kept alive, RTT 30 ms, jitter 5 ms"))),
+        on(Condition { mbit: vec![(0, 10.0), (20, 5.0)], ..plain("10, then 5 Mbit/s", 10.0, "0.8") }),
+        faster(10.0),
+        faster(100.0),
+    ]
 }
 
 /// The link becomes faster in second 20.
@@ -688,7 +728,7 @@ impl Condition {
                     queue_packets: self.queue_packets.unwrap_or(defaults.queue_packets),
                     shaping: self.shaping.unwrap_or(defaults.shaping),
                     queueing: self.queueing,
-                    bottleneck: BottleneckAt::Router,
+                    bottleneck: self.bottleneck,
                     gso_segments: if truth > 50e6 { 4 } else { 1 },
                     paths: self.paths.clone(),
                     are_neighbours: self.are_neighbours,

@@ -41,7 +41,7 @@ use self::{
 pub use crate::round_trips::{RoundTrip, RttKind, are_prompt, round_trip_of_means};
 use crate::{
     drain::{Cause, Drain, GAIN, GAIN_LEAST, Left, ROUND_NS},
-    round_trips::{Load, Looks, RoundTrips, Slope, Whose},
+    round_trips::{Load, Look, Looks, RoundTrips, Slope, Whose},
     time::{Instant, MS},
     units::Rate,
 };
@@ -226,7 +226,8 @@ impl Estimator {
 
     /// Looks which rate fits what packets meet, and takes that for measured.
     fn look(&mut self, now: Instant, sent_bytes: u64) {
-        if let Some(Slope { bits, .. }) = self.looks.rate(now, &self.round_trips, Instant::ORIGIN, self.estimate, 0.0) {
+        let look = self.looks.rate(now, &self.round_trips, Instant::ORIGIN, self.estimate, 0.0);
+        if let Some(Look::Clear(Slope { bits, .. }) | Look::Faint(Slope { bits, .. })) = look {
             (self.estimate, self.settled, self.is_measured, self.is_least) = (bits, bits, true, false);
             (self.phase, self.searches, self.verifies, self.congested_since) = (Phase::Cruise, false, None, now);
             self.begin_round(now, sent_bytes);

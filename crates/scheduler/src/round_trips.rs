@@ -31,7 +31,10 @@ use core::cell::Cell;
 
 pub use self::means::{are_prompt, round_trip_of_means};
 use self::{elsewhere::Elsewhere, noise::Noise, paths::Paths, sample::Sample, strangers::Strangers, voices::Voices};
-pub(crate) use self::{elsewhere::Whose, fit::Looks};
+pub(crate) use self::{
+    elsewhere::Whose,
+    fit::{Look, Looks},
+};
 use crate::{
     time::{Instant, MS},
     units::Rate,

@@ -58,6 +58,7 @@ struct Line<'a> {
     downloads: Option<OtherDownloads>,
     uploads: Option<OtherUploads>,
     queue_packets: u32,
+    bottleneck: BottleneckAt,
 }
 
 impl<'a> Line<'a> {
@@ -73,6 +74,7 @@ impl<'a> Line<'a> {
             downloads: None,
             uploads: None,
             queue_packets: 1_000,
+            bottleneck: BottleneckAt::Router,
         }
     }
 }
@@ -94,6 +96,7 @@ fn serve_line(line: &Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
         downloads,
         uploads,
         queue_packets,
+        bottleneck,
     } = line;
     let finder = match known {
         Some(known) => Finder::with_rate(
@@ -107,7 +110,7 @@ fn serve_line(line: &Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
         PacketSettings::new(link.clone(), Discipline::Gate(Settings { rate: finder.rate(), ..Settings::default() }));
     let mut model = Packets::new(PacketSettings {
         pace: Some(Pace::Found(finder)),
-        bottleneck: BottleneckAt::Router,
+        bottleneck,
         paths: paths.clone(),
         shaping: Shaping::Bucket { burst_bytes },
         requests_per_connection,
@@ -340,6 +343,18 @@ fn jitter_is_not_taken_for_a_queue_though_the_uplink_is_never_idle() {
 }
 
 /// On connections in use, TCP tells a mean of the round trips. It lags behind the queue.
+/// TCP keeps few packets of each connection in the queue of the server's own device, so a queue never becomes long.
+#[test]
+fn the_rate_of_the_servers_own_device_shows_beside_jitter() {
+    let link = Link::constant(rate(50.0));
+    let path = ClientPath { jitter_ns: 5 * MS, ..far(30) };
+    let line = Line { load: 0.8, bottleneck: BottleneckAt::Server, ..Line::new(&link, path) };
+    for seed in 1..=8 {
+        let paced = paced(&serve_line(&line, None, seed), 10, ENDS_S);
+        assert!((0.9..1.02).contains(&paced), "seed {seed}: {paced:.3}");
+    }
+}
+
 #[test]
 fn clients_that_keep_their_connections_show_the_rate() {
     for (mbit, rtt_ms, jitter_ms) in [(2.0, 0, 0), (10.0, 30, 5), (50.0, 40, 0), (50.0, 30, 5)] {

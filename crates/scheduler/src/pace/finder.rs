@@ -34,7 +34,7 @@ use self::{
 use crate::{
     correction::{self, Correction, Doubt, UTILISATION},
     estimate::Estimator,
-    round_trips::{Load, Looks, RoundTrip, RoundTrips, Slope},
+    round_trips::{Load, Look, Looks, RoundTrip, RoundTrips, Slope},
     time::{Instant, MS},
     units::Rate,
 };
@@ -104,6 +104,8 @@ const STRANGE_MOST: u32 = 2;
 const CLEAR_RAISES: f64 = 0.03;
 const CLEAR_RAISES_ERRORS: f64 = 1.5;
 const CLEAR_MOST: u32 = 3;
+/// What several looks show together counts if it changes the known rate by this part.
+const FAINT_CHANGES: f64 = 0.002;
 /// The raise after several whose queues do not show beside jitter.
 const UNSEEN_RAISES: f64 = 1.25;
 /// One is believed where round trips meet less than this part of what they usually meet of the pacer's own queue, and where a
@@ -289,8 +291,18 @@ impl Hold {
             return;
         }
         let seen = self.correction.seen();
-        let Some(slope) = self.looks.rate(now, seen, self.began, self.known, burst.bytes()) else { return };
-        self.average(slope);
+        let before = self.known;
+        match self.looks.rate(now, seen, self.began, self.known, burst.bytes()) {
+            Some(Look::Clear(slope)) => self.average(slope),
+            Some(Look::Faint(slope)) => {
+                self.average(slope);
+                // A rate that is known well stays as it is.
+                if (self.known / before - 1.0).abs() < FAINT_CHANGES {
+                    return;
+                }
+            }
+            None => return,
+        }
         let most = match &self.watch {
             Watch::Sounds(_) => self.most,
             Watch::Tries(_) if self.variance > ROUGH_SLOW * ROUGH_SLOW => RESTS_ROUGH,
@@ -306,7 +318,8 @@ impl Hold {
         match &mut self.watch {
             Watch::Sounds(sounding) => {
                 let is_rough = self.variance > ROUGH * ROUGH;
-                let known = Known { bits: self.known, is_rough: is_rough || self.clear > 0, fits };
+                let is_doubtful = is_rough || self.clear > 0 || self.looks.suspects_more(now);
+                let known = Known { bits: self.known, is_rough: is_doubtful, fits };
                 let sounded = sounding.handle_turn(now, load, known, &self.correction, burst);
                 self.handle_sounded(now, load, sounded, is_rough)
             }

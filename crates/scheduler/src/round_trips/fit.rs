@@ -6,10 +6,17 @@
 //! less than the whole queue. Nothing need be sent for this, and no queue has to stand: the bytes of a grant make one.
 //!
 //! Whether the known rate still holds is seen more often than which rate holds: a twentieth of the packets may differ.
+//!
+//! Beside jitter no look is clear. But jitter is noise: each packet has its own. So it averages out over some hundred packets,
+//! and the rates of several looks that are [faint] are alike. A queue of others or of a client's own line is no noise. It
+//! rises and falls slowly, and would be found as consistently as that of the link.
+
+mod faint;
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use self::faint::Faint;
 use super::{RoundTrips, Slope, link_queue::Queue};
 use crate::time::{Instant, MS};
 
@@ -22,6 +29,16 @@ pub(crate) struct Looks {
     every_ns: f64,
     /// When a far higher rate fitted far better than the known one, last.
     higher: Option<Instant>,
+    /// When one was likelier by far beside noise, last.
+    likelier: Option<Instant>,
+    faint: Faint,
+}
+
+/// The rate of the link, by one look or by several.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Look {
+    Clear(Slope),
+    Faint(Slope),
 }
 
 /// How well the queue of a link of this rate, in bits per second, which lets a burst pass at once, fits what packets met.
@@ -84,11 +101,19 @@ const FITS_WEIGHT: f64 = 0.2;
 const FAR_HIGHER: f64 = 1.25;
 const HIGHER_FOR_NS: u64 = 1_000 * MS;
 const HIGHER_FITS: f64 = 0.5;
+/// One is suspected if it is likelier by so much, in nats, where noise leaves a lower correlation than this. A sounding then
+/// shows whether it is.
+const LIKELIER_NATS: f64 = 8.0;
+const LIKELIER_NOISY: f64 = 0.5;
+/// Looks with such a correlation count together. Above it, what differs is more than noise.
+const FAINT: Range<f64> = 0.05..0.8;
+/// At rates apart from it, no more than this part of what it explains may be explained.
+const FAINT_PEAK: f64 = 0.95;
 /// Packets meet a part of the queue within these bounds.
 const PART: Range<f64> = 0.2..3.0;
 
 impl Looks {
-    /// The rate of the link, if it is clear, once in a while. Packets count that were sent since then. `known` is the rate as
+    /// The rate of the link, if it shows, once in a while. Packets count that were sent since then. `known` is the rate as
     /// far as it is known, in bits per second. The link may let a burst pass at once.
     pub fn rate(
         &mut self,
@@ -97,11 +122,13 @@ impl Looks {
         since: Instant,
         known: f64,
         burst_bytes: f64,
-    ) -> Option<Slope> {
-        if now.ns_since(self.last) < EVERY_NS {
+    ) -> Option<Look> {
+        let elapsed_ns = now.ns_since(self.last);
+        if elapsed_ns < EVERY_NS {
             return None;
         }
         self.last = now;
+        self.faint.fade(elapsed_ns);
         let packets = seen.recent(now, since)?;
         let of_known = packets.fit_with(known, burst_bytes)?;
         if packets.fits_most(&of_known) {
@@ -116,12 +143,30 @@ impl Looks {
                 self.higher = Some(now);
             }
         }
-        packets.rate_that_fits(now, found)
+        let is_noisy = found.correlation < LIKELIER_NOISY;
+        if is_noisy && found.bits > known * FAR_HIGHER && packets.evidence_over(&found, &of_known) >= LIKELIER_NATS {
+            self.likelier = Some(now);
+        }
+        if let Some(clear) = packets.rate_that_fits(now, found) {
+            self.faint = Faint::default();
+            return Some(Look::Clear(clear));
+        }
+        if !seen.is_elsewhere(now) {
+            self.faint.add(found.bits, packets.evidence(now, elapsed_ns, &found));
+        }
+        let faint = self.faint.rate()?;
+        self.faint = Faint::default();
+        Some(Look::Faint(faint))
     }
 
     /// Whether a far higher rate than the known one fitted far better lately.
     pub fn sees_more(&self, now: Instant) -> bool {
         self.higher.is_some_and(|at| now.ns_since(at) <= HIGHER_FOR_NS)
+    }
+
+    /// Whether a far higher rate than the known one was likelier by far lately. That may be chance.
+    pub fn suspects_more(&self, now: Instant) -> bool {
+        self.likelier.is_some_and(|at| now.ns_since(at) <= HIGHER_FOR_NS)
     }
 
     /// Whether the known rate has fitted lately, and no higher rate fits far better.
@@ -187,6 +232,39 @@ impl Packets<'_> {
         found.correlation >= least && PART.contains(&found.part) && is_best
     }
 
+    /// By how much such a link is likelier than those of other rates, in nats. Packets of this time were not looked at before.
+    fn evidence(&self, now: Instant, new_ns: u64, found: &Fit) -> f64 {
+        let apart = [1.0 - APART, 1.0 + APART].map(|times| self.fit(found.bits * times, found.burst_bytes));
+        let is_peak = apart.iter().all(|other| other.explains() <= FAINT_PEAK * found.explains());
+        if !is_peak {
+            return 0.0;
+        }
+        let all_ns = self.met.first().map_or(0, |(first, _)| now.ns_since(*first)).max(1);
+        let new = (new_ns as f64 / all_ns as f64).min(1.0);
+        new * apart.iter().map(|other| self.evidence_over(found, other)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// By how much such a link is likelier than this other one, in nats, as far as what differs from it is noise.
+    fn evidence_over(&self, found: &Fit, other: &Fit) -> f64 {
+        if !FAINT.contains(&found.correlation) || !PART.contains(&found.part) {
+            return 0.0;
+        }
+        let whiteness = self.whiteness(found);
+        let half = whiteness * whiteness * self.met.len() as f64 / 2.0;
+        half * libm::log((1.0 - other.explains()) / (1.0 - found.explains()))
+    }
+
+    /// How much of what differs from such a link is noise. If each packet has its own, the second differences of it have six
+    /// times its variance. The queue of another link, or of others, rises and falls slowly.
+    fn whiteness(&self, fit: &Fit) -> f64 {
+        let pairs = self.queues_and_met_ns(fit.bits, fit.burst_bytes);
+        let differ_ns: Vec<f64> = pairs.map(|pair| fit.differs_ns(pair)).collect();
+        let steps = differ_ns.windows(3).map(|it| it[0] - 2.0 * it[1] + it[2]);
+        let of_steps: f64 = steps.map(|it| it * it).sum();
+        let of_all: f64 = differ_ns.iter().map(|it| it * it).sum();
+        if of_all > 0.0 { (of_steps / 6.0 / of_all).min(1.0) } else { 0.0 }
+    }
+
     fn fit(&self, bits: f64, burst_bytes: f64) -> Fit {
         let mut sums = Sums::default();
         self.queues_and_met_ns(bits, burst_bytes).for_each(|(queue_ns, met_ns)| sums.add(queue_ns, met_ns));
@@ -203,7 +281,7 @@ impl Packets<'_> {
     /// Without the part that differs most from such a link. Clients acknowledge some packets late, and of others it is not known
     /// exactly when they were sent.
     fn most_alike(&self, like: &Fit) -> Self {
-        let differ_ns = self.queues_and_met_ns(like.bits, like.burst_bytes).map(|pair| like.differs_ns(pair));
+        let differ_ns = self.queues_and_met_ns(like.bits, like.burst_bytes).map(|pair| like.differs_ns(pair).abs());
         let differ_ns: Vec<_> = differ_ns.collect();
         let most = differ_ns.len() - (TRIMS * differ_ns.len() as f64) as usize - 1;
         let most_ns = *differ_ns.clone().select_nth_unstable_by(most, f64::total_cmp).1;
@@ -215,12 +293,17 @@ impl Packets<'_> {
 impl Fit {
     /// How far a packet that met this is from the line through all of them.
     fn differs_ns(&self, (queue_ns, met_ns): (f64, f64)) -> f64 {
-        (met_ns - self.offset_ns - self.part * queue_ns).abs()
+        met_ns - self.offset_ns - self.part * queue_ns
     }
 
     /// Whether this one fits clearly better.
     fn is_better_than(&self, other: &Self) -> bool {
         self.correlation >= other.correlation + PEAK || other.lacks() >= PEAK_LACKS * self.lacks()
+    }
+
+    /// The part of what packets met that is explained.
+    fn explains(&self) -> f64 {
+        self.correlation.max(0.0) * self.correlation
     }
 
     /// What is missing from a correlation of 1.
@@ -286,15 +369,16 @@ mod tests {
         meets: f64,
         noise_ns: f64,
         others: bool,
+        seed: u64,
     }
 
     const END: Instant = Instant::from_ns(2_000 * MS);
-    const LINK: Link = Link { burst_bytes: 0.0, packet_every_ms: 5, meets: 1.0, noise_ns: 0.0, others: false };
+    const LINK: Link = Link { burst_bytes: 0.0, packet_every_ms: 5, meets: 1.0, noise_ns: 0.0, others: false, seed: 1 };
 
     impl Link {
         fn seen(&self) -> RoundTrips {
             let mut seen = RoundTrips::default();
-            let mut state = 1_u64;
+            let mut state = self.seed;
             let mut random = || {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 (state >> 33) as f64 / (1_u64 << 31) as f64
@@ -331,6 +415,18 @@ mod tests {
         }
     }
 
+    /// What looks at such links say together, over 100 Mbit/s.
+    fn faint(of: &Link) -> Option<f64> {
+        let mut faint = Faint::default();
+        for seed in 1..=6 {
+            let seen = Link { seed, ..*of }.seen();
+            let packets = seen.recent(END, Instant::ORIGIN)?;
+            let found = packets.best(END, 250e6, 0.0)?;
+            faint.add(found.bits, packets.evidence(END, EVERY_NS, &found));
+        }
+        faint.rate().map(|slope| slope.bits / 100e6)
+    }
+
     fn is_right(rate: Option<f64>) -> bool {
         rate.is_some_and(|rate| (rate - 1.0).abs() < 0.015)
     }
@@ -365,9 +461,20 @@ mod tests {
             let packets = seen.recent(END, Instant::ORIGIN).unwrap();
             packets.fits_most(&packets.fit(bits, 0.0))
         };
-        assert!(Looks::default().rate(END, &seen, Instant::ORIGIN, 125e6, 0.0).is_none());
+        let look = Looks::default().rate(END, &seen, Instant::ORIGIN, 125e6, 0.0);
+        let Some(Look::Faint(Slope { bits, .. })) = look else { panic!("{look:?}") };
+        assert!(is_right(Some(bits / 100e6)), "{bits}");
         assert_eq!([50e6, 90e6, 100e6, 110e6, 200e6].map(|bits| fits(&seen, bits)), [false, false, true, false, false]);
         assert!(!fits(&Link { others: true, ..LINK }.seen(), 100e6));
+    }
+
+    #[test]
+    fn several_looks_show_a_rate_beside_jitter_and_none_beside_what_is_no_noise() {
+        let jitter = Link { noise_ns: 40e6, ..LINK };
+        assert_eq!(jitter.rate(0.0), None);
+        assert!(is_right(faint(&jitter)), "{:?}", faint(&jitter));
+        assert_eq!(faint(&Link { others: true, ..LINK }), None);
+        assert_eq!(faint(&LINK), None, "each look is clear");
     }
 
     #[test]
@@ -389,6 +496,19 @@ mod tests {
         };
         assert_eq!([60e6, 90e6, 120e6].map(|known| sees_more(known, 0)), [true, false, false]);
         assert_eq!([1_000, 1_001].map(|ms| sees_more(60e6, ms)), [true, false]);
+    }
+
+    #[test]
+    fn a_far_higher_rate_is_suspected_where_it_is_likelier_by_far_beside_noise() {
+        let seen = Link { noise_ns: 60e6, ..LINK }.seen();
+        let suspects = |seen: &RoundTrips, known, ms: u64| {
+            let mut looks = Looks::default();
+            looks.rate(END, seen, Instant::ORIGIN, known, 0.0);
+            looks.suspects_more(END.add_ns(ms * MS))
+        };
+        assert_eq!([60e6, 90e6, 120e6].map(|known| suspects(&seen, known, 0)), [true, false, false]);
+        assert_eq!([1_000, 1_001].map(|ms| suspects(&seen, 60e6, ms)), [true, false]);
+        assert!(!suspects(&LINK.seen(), 60e6, 0), "a look that is clear shows it at once");
     }
 
     #[test]

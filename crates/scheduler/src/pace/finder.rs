@@ -296,7 +296,7 @@ impl Hold {
             Some(Look::Clear(slope)) => self.average(slope),
             Some(Look::Faint(slope)) => {
                 self.average(slope);
-                // A rate that is known well stays as it is.
+                // The correction keeps what it has learned at a rate that is known well.
                 if (self.known / before - 1.0).abs() < FAINT_CHANGES {
                     return;
                 }

@@ -8,8 +8,8 @@
 //! Whether the known rate still holds is seen more often than which rate holds: a twentieth of the packets may differ.
 //!
 //! Beside jitter no look is clear. But jitter is noise: each packet has its own. So it averages out over some hundred packets,
-//! and the rates of several looks that are [faint] are alike. A queue of others or of a client's own line is no noise. It
-//! rises and falls slowly, and would be found as consistently as that of the link.
+//! and the rates of several looks that are [faint] are alike. A queue of others or of a client's own line is no noise: it rises
+//! and falls slowly. So a look counts as far as what differs is noise.
 
 mod faint;
 
@@ -29,7 +29,7 @@ pub(crate) struct Looks {
     every_ns: f64,
     /// When a far higher rate fitted far better than the known one, last.
     higher: Option<Instant>,
-    /// When one was likelier by far beside noise, last.
+    /// When a far higher rate was likelier by far beside noise, last.
     likelier: Option<Instant>,
     faint: Faint,
 }
@@ -101,8 +101,8 @@ const FITS_WEIGHT: f64 = 0.2;
 const FAR_HIGHER: f64 = 1.25;
 const HIGHER_FOR_NS: u64 = 1_000 * MS;
 const HIGHER_FITS: f64 = 0.5;
-/// One is suspected if it is likelier by so much, in nats, where noise leaves a lower correlation than this. A sounding then
-/// shows whether it is.
+/// A far higher rate is suspected if it is likelier by so much, in nats, where noise leaves a lower correlation than this. A
+/// sounding then shows whether it is.
 const LIKELIER_NATS: f64 = 8.0;
 const LIKELIER_NOISY: f64 = 0.5;
 /// Looks with such a correlation count together. Above it, what differs is more than noise.

@@ -4,9 +4,8 @@
 //!
 //! A run folder is the output of `serpent-lab run --out`. Every cell is replayed with its own requests at the
 //! times at which they were sent, so only the server, TCP and the bottleneck are predicted. The gate is given its
-//! rate or finds it, as in the run. (With users that
-//! wait for responses, these times are themselves results; a slower predicted server is then asked too
-//! early.)
+//! rate or finds it, as in the run. (With users that wait for responses, these times are themselves results; a
+//! slower predicted server is then asked too early.)
 //!
 //! Means omit cells that the lab marked invalid, and disturbed cells. A cell is disturbed if clients are
 //! nearby and requests were waiting, yet the link carried less than its rate. The threshold is a hundredth

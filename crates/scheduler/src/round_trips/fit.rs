@@ -227,21 +227,24 @@ impl Packets<'_> {
 
     /// Whether such a link fits, and links of other rates do not.
     fn is_clear(&self, found: &Fit, least: f64) -> bool {
-        let apart = [1.0 - APART, 1.0 + APART].map(|times| self.fit(found.bits * times, found.burst_bytes));
-        let is_best = apart.iter().all(|other| found.is_better_than(other));
+        let is_best = self.apart(found).iter().all(|other| found.is_better_than(other));
         found.correlation >= least && PART.contains(&found.part) && is_best
+    }
+
+    /// The fits of links whose rates are a little lower and higher.
+    fn apart(&self, found: &Fit) -> [Fit; 2] {
+        [1.0 - APART, 1.0 + APART].map(|times| self.fit(found.bits * times, found.burst_bytes))
     }
 
     /// By how much such a link is likelier than those of other rates, in nats. Packets of this time were not looked at before.
     fn evidence(&self, now: Instant, new_ns: u64, found: &Fit) -> f64 {
-        let apart = [1.0 - APART, 1.0 + APART].map(|times| self.fit(found.bits * times, found.burst_bytes));
-        let is_peak = apart.iter().all(|other| other.explains() <= FAINT_PEAK * found.explains());
-        if !is_peak {
+        let Some(other) = best(self.apart(found).into_iter()) else { return 0.0 };
+        if other.explains() > FAINT_PEAK * found.explains() {
             return 0.0;
         }
         let all_ns = self.met.first().map_or(0, |(first, _)| now.ns_since(*first)).max(1);
         let new = (new_ns as f64 / all_ns as f64).min(1.0);
-        new * apart.iter().map(|other| self.evidence_over(found, other)).fold(f64::INFINITY, f64::min)
+        new * self.evidence_over(found, &other)
     }
 
     /// By how much such a link is likelier than this other one, in nats, as far as what differs from it is noise.

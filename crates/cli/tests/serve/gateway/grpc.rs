@@ -57,7 +57,7 @@ impl Program {
 
     /// Checks how each of the next lines begins, in any order, and returns them in the order of `expected`.
     #[track_caller]
-    fn begin<const N: usize>(&self, expected: [&str; N]) -> [String; N] {
+    fn begin_in_any_order<const N: usize>(&self, expected: [&str; N]) -> [String; N] {
         let mut lines: Vec<String> = expected.iter().map(|_| self.next()).collect();
         expected.map(|expected| {
             let at = lines.iter().position(|line| line.starts_with(expected));
@@ -264,7 +264,7 @@ fn a_call_holds_its_slot_to_its_end_and_waits_for_it_no_longer_than_its_client()
     assert!(calls.server.is_silent(), "nothing but the stream has begun");
     calls.client.say("close 1");
     // The call that waited goes on at once, so its answer may come before the end of the stream.
-    let [_, told, _] = calls.client.begin(["1 status 0 ", "3 message deadline_ms=", "3 status 0 "]);
+    let [_, told, _] = calls.client.begin_in_any_order(["1 status 0 ", "3 message deadline_ms=", "3 status 0 "]);
     let left_ms: u64 = told.split(['=', ' ']).nth(3).and_then(|ms| ms.parse().ok()).expect("a deadline");
     assert!((1..60_000).contains(&left_ms), "the server is told what is left of the deadline: {told}");
     calls.running(0);

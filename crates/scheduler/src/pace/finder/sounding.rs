@@ -36,7 +36,7 @@ pub(super) struct Sounding {
 pub(super) struct Known {
     /// In bits per second.
     pub bits: f64,
-    /// Whether it is known roughly.
+    /// Whether it is known roughly, or in doubt.
     pub is_rough: bool,
     /// Whether it was seen lately to fit what packets met.
     pub fits: bool,

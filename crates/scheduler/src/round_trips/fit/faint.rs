@@ -15,8 +15,8 @@ pub(super) struct Faint {
     squares: f64,
 }
 
-/// So much evidence is enough, in nats. Older evidence fades over this time. The
-/// relative errors of rates that are alike, and of their mean.
+/// So much evidence is enough, in nats. Older evidence fades over this time. The relative errors of rates that are alike, and
+/// of their mean.
 const NATS: f64 = 3.0;
 const OVER_NS: f64 = 2e9;
 const SPREAD: f64 = 0.03;

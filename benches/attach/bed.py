@@ -58,10 +58,14 @@ class Bed:
         """Runs a command in the server's namespace."""
         return run("ip", "netns", "exec", self.server, *command)
 
-    def plain_queue(self, rate):
-        """A queue of 1000 packets at this rate, without an order."""
-        self.inside(*f"tc qdisc add dev {DEVICE} root handle 1: htb default 1".split())
+    def plain_queue(self, rate, is_told=True):
+        """A queue of 1000 packets at this rate, without an order. A server that finds its rate can read that rate, unless a
+        filter decides which packets have it."""
+        default = "default 1" if is_told else ""
+        self.inside(*f"tc qdisc add dev {DEVICE} root handle 1: htb {default}".split())
         self.inside(*f"tc class add dev {DEVICE} parent 1: classid 1:1 htb rate {rate} burst 1600 cburst 1600".split())
+        if not is_told:
+            self.inside(*f"tc filter add dev {DEVICE} parent 1: u32 match u32 0 0 classid 1:1".split())
         self.inside(*f"tc qdisc add dev {DEVICE} parent 1:1 pfifo limit 1000".split())
 
     def attach(self, rate, ports="80"):

@@ -6,6 +6,7 @@ mod attach;
 mod connections;
 mod earlier;
 mod error;
+pub mod limit;
 mod maps;
 mod netlink;
 mod options;

@@ -1,14 +1,15 @@
 //! Messages to the kernel's traffic control, and its answers.
 
-use std::io;
+use std::{io, net::IpAddr};
 
 use netlink_packet_core::{
     DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer,
     NetlinkHeader, NetlinkMessage, NetlinkPayload, NlasIterator,
 };
 use netlink_packet_route::{
-    RouteNetlinkMessage,
-    link::{LinkAttribute, LinkMessage},
+    AddressFamily, RouteNetlinkMessage,
+    link::{LinkAttribute, LinkFlags, LinkHeader, LinkMessage},
+    route::{RouteAttribute, RouteMessage, RouteType},
     tc::{TcAttribute, TcHandle, TcHeader, TcMessage},
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -123,21 +124,63 @@ impl Netlink {
     }
 
     fn link(&self, link: LinkMessage) -> io::Result<LinkMessage> {
-        self.request(RouteNetlinkMessage::GetLink(link), NLM_F_ACK)?;
-        let mut found = None;
+        let answers = self.answers(RouteNetlinkMessage::GetLink(link), NLM_F_ACK)?;
+        let link = answers.into_iter().find_map(|answer| match answer {
+            RouteNetlinkMessage::NewLink(link) => Some(link),
+            _ => None,
+        });
+        link.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    /// The devices that are up, but for the loopback.
+    pub fn devices_up(&self) -> io::Result<Vec<i32>> {
+        let answers = self.answers(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP)?;
+        let devices = answers.into_iter().filter_map(|answer| match answer {
+            RouteNetlinkMessage::NewLink(link) => Some(link.header),
+            _ => None,
+        });
+        let is_up =
+            |device: &LinkHeader| device.flags.contains(LinkFlags::Up) && !device.flags.contains(LinkFlags::Loopback);
+        Ok(devices.filter(is_up).map(|device| device.index as i32).collect())
+    }
+
+    /// The device that packets to this address leave through; `None`: there is no way to it.
+    pub fn device_towards(&self, address: IpAddr) -> Option<i32> {
+        let mut route = RouteMessage::default();
+        (route.header.address_family, route.header.destination_prefix_length) = match address {
+            IpAddr::V4(_) => (AddressFamily::Inet, 32),
+            IpAddr::V6(_) => (AddressFamily::Inet6, 128),
+        };
+        route.attributes.push(RouteAttribute::Destination(address.into()));
+        // A refusal says that there is none.
+        let answers = self.answers(RouteNetlinkMessage::GetRoute(route), NLM_F_ACK).ok()?;
+        let attributes = answers.into_iter().filter_map(|answer| match answer {
+            RouteNetlinkMessage::NewRoute(route) if route.header.kind == RouteType::Unicast => Some(route.attributes),
+            _ => None,
+        });
+        attributes.flatten().find_map(|attribute| match attribute {
+            RouteAttribute::Oif(device) => Some(device as i32),
+            _ => None,
+        })
+    }
+
+    /// Sends a request. Returns the answers to it, up to the acknowledgement or the end of all.
+    fn answers(&self, request: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.request(request, flags)?;
+        let mut answers = Vec::new();
         let mut is_done = false;
         while !is_done {
             self.each_message(|_, payload| {
                 match payload {
-                    NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => found = Some(link),
+                    NetlinkPayload::InnerMessage(answer) => answers.push(answer),
                     NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
-                    NetlinkPayload::Error(_) => is_done = true,
+                    NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => is_done = true,
                     _ => {}
                 }
                 Ok(())
             })?;
         }
-        found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+        Ok(answers)
     }
 
     /// All disciplines of a device, its classes, or the filters below a parent.

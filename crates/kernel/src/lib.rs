@@ -22,4 +22,6 @@ pub mod timer;
 #[cfg(target_os = "linux")]
 pub mod timer_events;
 #[cfg(target_os = "linux")]
+pub mod traffic_events;
+#[cfg(target_os = "linux")]
 pub mod tun;

@@ -90,7 +90,7 @@ pub struct Estimator {
 /// Start rate of the search. A home uplink survives the first round at it, and 4 Gbit/s is nine rounds away.
 const SEARCH_FROM_BITS: f64 = 8e6;
 /// From this rate on, pacing is not worth its cost.
-const NO_BOTTLENECK_BITS: f64 = 40e9;
+pub(crate) const NO_BOTTLENECK_BITS: f64 = 40e9;
 const SEARCH_GAIN: f64 = 2.0;
 /// How long the search waits, once a queue shows, for enough samples to measure the rate.
 const SEARCH_PATIENCE_NS: u64 = 1_000 * MS;

@@ -142,6 +142,8 @@ impl Background {
                 tokio::spawn(watch_maintenance(self.state.clone()));
                 tokio::spawn(obtain_certificates(self.state.clone()));
                 tokio::spawn(watch_objectives(self.state.clone()));
+                let uplink = self.state.uplink.clone();
+                tokio::spawn(async move { uplink.follow_limit().await });
                 let (told, readings) = watch::channel(());
                 tokio::spawn(live::watch(self.state.clone(), told));
                 let stopping = CancellationToken::new();

@@ -5,6 +5,7 @@
 //!     cargo run --release -p serpent-simulator --example pacing -- 3 11      # some of them
 //!     cargo run --release -p serpent-simulator --example pacing -- auto      # found beside given, those of `auto.toml`
 //!     cargo run --release -p serpent-simulator --example pacing -- auto 3 --seeds 4,5
+//!     cargo run --release -p serpent-simulator --example pacing -- auto --told    # where the device has that rate
 //!
 //! Each condition and each way to know the rate has a line. The first columns are the mean response time over that of
 //! exact SRPT on the bare link, and the 99th percentile of responses up to 2 KB. Then come the part of the link that
@@ -39,23 +40,28 @@ use workload::{
 
 fn main() -> ExitCode {
     let mut wanted = Vec::new();
-    let (mut is_auto, mut seeds) = (false, vec![1]);
+    let (mut is_auto, mut is_told, mut seeds) = (false, false, vec![1]);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match (arg.as_str(), arg.parse::<usize>()) {
             ("auto", _) => is_auto = true,
+            ("--told", _) => is_told = true,
             ("--seeds", _) => {
                 let list = args.next().unwrap_or_default();
                 seeds = list.split(',').filter_map(|seed| seed.parse().ok()).collect();
             }
             (_, Ok(number)) => wanted.push(number),
             _ => {
-                eprintln!("usage: pacing [auto] [NUMBER ...] [--seeds N,N]");
+                eprintln!("usage: pacing [auto [--told]] [NUMBER ...] [--seeds N,N]");
                 return ExitCode::FAILURE;
             }
         }
     }
-    let (conditions, ways) = if is_auto { (auto_conditions(), &WAYS_AUTO[..]) } else { (conditions(), &WAYS[..]) };
+    let (conditions, ways) = match (is_auto, is_told) {
+        (true, false) => (auto_conditions(), &WAYS_AUTO[..]),
+        (true, true) => (auto_conditions(), &WAYS_TOLD[..]),
+        (false, _) => (conditions(), &WAYS[..]),
+    };
     println!(
         "| condition | rate | mean / ideal | small p99 ms | use while busy | largest / fair | s to follow | rings a response |"
     );
@@ -105,6 +111,8 @@ enum Known {
     /// This part of the truth is given, and at most that part of it is used.
     Given(f64, Option<f64>),
     Found,
+    /// The kernel holds the device to the first rate of the link, whatever the link does.
+    Told,
 }
 
 const WAYS: [(&str, Known); 5] = [
@@ -114,8 +122,9 @@ const WAYS: [(&str, Known); 5] = [
     ("given, 1.00", Known::Given(1.0, None)),
     ("given, 1.05", Known::Given(1.05, None)),
 ];
-const WAYS_AUTO: [(&str, Known); 2] =
-    [("given", Known::Given(1.0, Some(correction::UTILISATION))), ("found", Known::Found)];
+const GIVEN: (&str, Known) = ("given", Known::Given(1.0, Some(correction::UTILISATION)));
+const WAYS_AUTO: [(&str, Known); 2] = [GIVEN, ("found", Known::Found)];
+const WAYS_TOLD: [(&str, Known); 2] = [GIVEN, ("told", Known::Told)];
 
 fn far(ms: u64) -> ClientPath {
     ClientPath { rtt_ns: ms * MS, ..ClientPath::DIRECT }
@@ -710,6 +719,11 @@ impl Condition {
                     (factor, Some(Pace::Given(Correction::new(Rate::clamped(truth * factor), most))))
                 }
                 Known::Found => (1.0, Some(Pace::Found(Finder::new(None)))),
+                Known::Told => {
+                    let mut finder = Finder::new(None);
+                    finder.handle_limit(scheduler::Instant::ORIGIN, Some(Rate::clamped(truth)));
+                    (1.0, Some(Pace::Found(finder)))
+                }
             };
             let settings = Settings { rate: Some(Rate::clamped(truth * factor)), ..Settings::default() };
             let defaults = PacketSettings::new(line.clone(), Discipline::Gate(settings));

@@ -59,6 +59,8 @@ struct Line<'a> {
     uploads: Option<OtherUploads>,
     queue_packets: u32,
     bottleneck: BottleneckAt,
+    /// The rate that the kernel holds the server's own device to.
+    limit: Option<scheduler::Rate>,
 }
 
 impl<'a> Line<'a> {
@@ -75,6 +77,7 @@ impl<'a> Line<'a> {
             uploads: None,
             queue_packets: 1_000,
             bottleneck: BottleneckAt::Router,
+            limit: None,
         }
     }
 }
@@ -97,8 +100,9 @@ fn serve_line(line: &Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
         uploads,
         queue_packets,
         bottleneck,
+        limit,
     } = line;
-    let finder = match known {
+    let mut finder = match known {
         Some(known) => Finder::with_rate(
             scheduler::Instant::ORIGIN,
             None,
@@ -106,6 +110,7 @@ fn serve_line(line: &Line<'_>, known: Option<Rate>, seed: u64) -> Vec<Seen> {
         ),
         None => Finder::new(None),
     };
+    finder.handle_limit(scheduler::Instant::ORIGIN, limit);
     let defaults =
         PacketSettings::new(link.clone(), Discipline::Gate(Settings { rate: finder.rate(), ..Settings::default() }));
     let mut model = Packets::new(PacketSettings {
@@ -342,7 +347,6 @@ fn jitter_is_not_taken_for_a_queue_though_the_uplink_is_never_idle() {
     }
 }
 
-/// On connections in use, TCP tells a mean of the round trips. It lags behind the queue.
 /// TCP keeps few packets of each connection in the queue of the server's own device, so a queue never becomes long.
 #[test]
 fn the_rate_of_the_servers_own_device_shows_beside_jitter() {
@@ -355,6 +359,54 @@ fn the_rate_of_the_servers_own_device_shows_beside_jitter() {
     }
 }
 
+/// Nothing has to be found where the kernel says to which rate it holds the device.
+#[test]
+fn the_limit_of_the_servers_own_device_is_used_from_the_start() {
+    for (mbit, jitter_ms, load) in [(2.0, 0, 0.8), (10.0, 0, 1.05), (10.0, 5, 0.8), (50.0, 5, 1.05)] {
+        let link = Link::constant(rate(mbit));
+        let path = ClientPath { jitter_ns: jitter_ms * MS, ..far(30) };
+        let limit = Some(scheduler::Rate::clamped(mbit * 1e6));
+        let line = Line { load, bottleneck: BottleneckAt::Server, limit, ..Line::new(&link, path) };
+        for seed in 1..=4 {
+            let seen = serve_line(&line, None, seed);
+            let least = seen.iter().map(|seen| seen.of_link).fold(1.0, f64::min);
+            let most = seen.iter().map(|seen| seen.of_link).fold(0.0, f64::max);
+            let what =
+                format!("{mbit} Mbit/s, jitter {jitter_ms} ms, load {load}, seed {seed}: {least:.3} to {most:.3}");
+            // The correction of a given rate goes down to 0.9 of it.
+            assert!(least > 0.89 && most < 1.0 && seen.iter().all(|seen| !seen.sounds), "{what}");
+        }
+    }
+}
+
+#[test]
+fn the_link_behind_the_servers_own_device_may_be_slower() {
+    for (mbit, limit_mbit) in [(10.0, 100.0), (10.0, 12.0), (2.0, 10.0)] {
+        let link = Link::constant(rate(mbit));
+        let limit = Some(scheduler::Rate::clamped(limit_mbit * 1e6));
+        let line = Line { limit, ..Line::new(&link, far(10)) };
+        for seed in 1..=4 {
+            let seen = serve_line(&line, None, seed);
+            let (paced, used) = (paced(&seen, FOUND_S, ENDS_S), used(&seen, &link, FOUND_S, ENDS_S));
+            let what = format!("{mbit} Mbit/s behind {limit_mbit}, seed {seed}: paced at {paced:.3}, {used:.3} used");
+            assert!(paced < 1.05 && used > 0.9, "{what}");
+        }
+    }
+}
+
+/// The link becomes slower than the device, and later no longer is.
+#[test]
+fn the_limit_of_the_servers_own_device_holds_again_after_the_link_was_slower() {
+    let link = Link::constant(rate(20.0)).then(8 * S, rate(5.0)).unwrap().then(18 * S, rate(20.0)).unwrap();
+    let line = Line { limit: Some(scheduler::Rate::clamped(15e6)), ..Line::new(&link, far(10)) };
+    for seed in 1..=4 {
+        let seen = serve_line(&line, None, seed);
+        let (slow, after) = (paced(&seen, 13, 18), paced(&seen, 25, ENDS_S));
+        assert!(slow < 1.1 && (0.74..0.75).contains(&after), "seed {seed}: {slow:.3} and {after:.3}");
+    }
+}
+
+/// On connections in use, TCP tells a mean of the round trips. It lags behind the queue.
 #[test]
 fn clients_that_keep_their_connections_show_the_rate() {
     for (mbit, rtt_ms, jitter_ms) in [(2.0, 0, 0), (10.0, 30, 5), (50.0, 40, 0), (50.0, 30, 5)] {

@@ -13,6 +13,7 @@ mod from_haproxy;
 mod gateway;
 mod kernel_mode;
 mod lifecycle;
+mod limit;
 mod listings;
 mod logs;
 mod mistakes;

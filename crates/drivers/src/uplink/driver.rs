@@ -8,9 +8,11 @@ mod known;
 mod leases;
 mod looks;
 mod round_trips;
+mod stats;
 mod telling;
 
 use std::{
+    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
@@ -24,7 +26,7 @@ use scheduler::{
     Instant, JobId, Order, Path, Rate, Size,
     bands::BandLearner,
     class::ClassId,
-    correction::{Doubt, Load},
+    correction::Load,
     pace::{Leased, Pace},
     priority::{GroupId, Priority},
     uplink::{ClassShare, Grant, Precedence, Settings},
@@ -32,7 +34,7 @@ use scheduler::{
 use tokio::sync::Notify;
 
 use self::looks::Looks;
-pub use self::telling::Telling;
+pub use self::{stats::UplinkStats, telling::Telling};
 use super::{
     classes::{self, ClassAt, ClassNumbers},
     doubt::{self, Doubts},
@@ -81,6 +83,8 @@ pub struct Driver {
     groups: AtomicU64,
     /// An ask for a part of the line is due.
     line_asks: Notify,
+    /// The last client that came. Nobody waits for this lock.
+    client: Mutex<Option<IpAddr>>,
     state: Mutex<DriverState>,
     alarm: Alarm,
 }
@@ -94,6 +98,8 @@ struct DriverState {
     machine: scheduler::Uplink,
     /// Decides the rate; `None` where the server does not pace.
     pace: Option<Pace>,
+    /// The rate that the kernel holds the device to.
+    limit: Option<Rate>,
     /// An ask for a part of the line that was not fetched yet.
     line_ask: Option<LeaseAsk>,
     doubts: Doubts,
@@ -109,31 +115,6 @@ struct DriverState {
 struct PendingLeave {
     bytes: u64,
     waker: Option<Waker>,
-}
-
-/// The state of the uplink, for metrics.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct UplinkStats {
-    /// The rate paced at, in bits per second of wire bytes; `None` while not paced.
-    pub rate_bits_per_second: Option<u64>,
-    /// Why the given rate cannot be true, if it cannot.
-    pub rate_doubt: Option<Doubt>,
-    /// Responses under way.
-    pub jobs: usize,
-    /// Responses waiting for leave.
-    pub waiting: usize,
-    /// Wire bytes charged so far.
-    pub charged_bytes: u64,
-    /// Grants so far.
-    pub grants: u64,
-    /// Responses put ahead by the guard so far.
-    pub guarded: u64,
-    /// Responses whose client took too little for a quarter of the write timeout, so far.
-    pub stalled: u64,
-    /// Stalled responses that were given up.
-    pub given_up: u64,
-    /// How often the pacer's timer has failed.
-    pub timer_failures: u64,
 }
 
 impl Driver {
@@ -157,11 +138,13 @@ impl Driver {
             given_up: AtomicU64::new(0),
             groups: AtomicU64::new(0),
             line_asks: Notify::new(),
+            client: Mutex::new(None),
             state: Mutex::new(DriverState {
                 machine,
                 charged_before_bytes: vec![0; classes.names.len()],
                 classes,
                 pace,
+                limit: None,
                 line_ask: None,
                 doubts: Doubts::default(),
                 pending: Vec::new(),
@@ -205,6 +188,9 @@ impl Driver {
             {
                 let state = &mut *state;
                 if pace::follow(&mut state.pace, now, &state.config, config, state.machine.share()) {
+                    if let Some(Pace::Found(finder)) = &mut state.pace {
+                        finder.handle_limit(now, state.limit);
+                    }
                     (state.doubts, state.line_ask) = (Doubts::default(), None);
                     // The task that asks for the line may have to leave it.
                     self.line_asks.notify_one();
@@ -434,24 +420,6 @@ impl Driver {
     pub fn class_bytes(&self) -> Vec<(Arc<str>, u64)> {
         let state = self.state.lock();
         state.classes.names.iter().enumerate().map(|(at, name)| (name.clone(), state.charged_bytes(at))).collect()
-    }
-
-    /// The state of the uplink, for metrics.
-    pub fn stats(&self) -> UplinkStats {
-        let state = self.state.lock();
-        let stats = state.machine.stats();
-        UplinkStats {
-            rate_bits_per_second: state.machine.settings().rate.map(Rate::bits_per_second),
-            rate_doubt: state.pace.as_ref().and_then(Pace::doubt),
-            jobs: stats.jobs,
-            waiting: stats.waiting,
-            charged_bytes: stats.charged_bytes,
-            grants: stats.grants,
-            guarded: stats.guarded,
-            stalled: self.stalled.load(Ordering::Relaxed),
-            given_up: self.given_up.load(Ordering::Relaxed),
-            timer_failures: self.alarm.failures(),
-        }
     }
 
     /// The responses under way of known size: since when, and their bytes.

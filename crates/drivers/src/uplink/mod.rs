@@ -8,6 +8,8 @@ mod doubt;
 pub mod driver;
 mod enforcement;
 mod error;
+#[cfg(target_os = "linux")]
+mod limit;
 mod line;
 mod pace;
 mod teller;
@@ -55,6 +57,13 @@ impl Uplink {
     /// Drives the timer until dropped. Exactly one task runs this, on a runtime that is never blocked.
     pub async fn drive(&self) {
         self.driver.listen().await;
+    }
+
+    /// Follows the rate that the kernel holds the server's own device to, for a rate that is found. Exactly one task runs
+    /// this, on a runtime that is none of the data path.
+    pub async fn follow_limit(&self) {
+        #[cfg(target_os = "linux")]
+        limit::follow(&self.driver).await;
     }
 
     /// Begins with a rate that was found earlier, where the rate is found (`auto`) and is not known yet.
@@ -133,7 +142,7 @@ impl Uplink {
 
     /// The state of the uplink, for metrics.
     pub fn stats(&self) -> UplinkStats {
-        self.driver.stats()
+        self.driver.uplink_stats()
     }
 }
 

@@ -1,6 +1,10 @@
 //! How the estimator and the machine that keeps a known rate take turns.
 
-use super::{Estimator, NO_BOTTLENECK_BITS, PROBE_EVERY_NS, VERIFIES, beside, phase::Phase};
+use super::{
+    Estimator, NO_BOTTLENECK_BITS, PROBE_EVERY_NS, VERIFIES,
+    beside::{self, Beside},
+    phase::Phase,
+};
 use crate::{round_trips::RoundTrips, time::Instant, units::Rate};
 
 impl Estimator {
@@ -8,6 +12,11 @@ impl Estimator {
     pub(crate) fn handle_known(&mut self, now: Instant, bits: f64) {
         self.is_new = false;
         self.beside.handle_known(now, bits);
+    }
+
+    /// What was known well was that of another link.
+    pub(crate) fn forget_known(&mut self) {
+        self.beside = Beside::default();
     }
 
     /// Takes whether work waits.
@@ -47,6 +56,11 @@ impl Estimator {
     /// The rate of the search, in bits per second, while it goes on.
     pub(crate) fn searches_at(&self) -> Option<f64> {
         (self.phase == Phase::Search).then_some(self.estimate)
+    }
+
+    /// The estimate, in bits per second, after a search and while no queue is drained.
+    pub(crate) fn found_bits(&self) -> Option<f64> {
+        matches!(self.phase, Phase::Cruise | Phase::Probe { .. }).then_some(self.estimate)
     }
 
     /// Since when the queue showed in which the rate was measured last.

@@ -14,6 +14,9 @@
 //!
 //! On a slow link a sounding does harm, and the rate is raised in [trials] instead.
 //!
+//! The kernel may hold the server's own device to a rate. That one is then kept, as if it had been given, until a queue shows
+//! that the link behind the device is far slower. From there on a rate is found as elsewhere, up to that of the device.
+//!
 //! The estimator goes on when no queue shows in soundings or trials, or at the upper end of the correction's range. It also
 //! goes on when a queue shows that the link is far slower than was known.
 
@@ -33,7 +36,7 @@ use self::{
 };
 use crate::{
     correction::{self, Correction, Doubt, UTILISATION},
-    estimate::Estimator,
+    estimate::{Estimator, NO_BOTTLENECK_BITS},
     round_trips::{Load, Look, Looks, RoundTrip, RoundTrips, Slope},
     time::{Instant, MS},
     units::Rate,
@@ -48,6 +51,8 @@ pub struct Finder {
     /// Set while the rate is known.
     hold: Option<Box<Hold>>,
     rate: Option<Rate>,
+    /// The rate that the kernel holds the device to, in bits per second.
+    limit: Option<f64>,
     burst: Burst,
     /// Whether the link had its rate already before the queue in which the estimator measures it.
     is_steady: bool,
@@ -69,6 +74,8 @@ struct Hold {
     clear: u32,
     began: Instant,
     looks: Looks,
+    /// Whether the known rate is that which the kernel holds the device to. Then nothing is looked for.
+    is_limit: bool,
 }
 
 /// How it is found out that the link has another rate.
@@ -106,6 +113,8 @@ const CLEAR_RAISES_ERRORS: f64 = 1.5;
 const CLEAR_MOST: u32 = 3;
 /// What several looks show together counts if it changes the known rate by this part.
 const FAINT_CHANGES: f64 = 0.002;
+/// The rate of the device is kept where the link is seen to have this part of it.
+const NEARLY_LIMIT: f64 = 0.98;
 /// The raise after several whose queues do not show beside jitter.
 const UNSEEN_RAISES: f64 = 1.25;
 /// One is believed where round trips meet less than this part of what they usually meet of the pacer's own queue, and where a
@@ -122,6 +131,7 @@ impl Finder {
             estimator,
             hold: None,
             rate,
+            limit: None,
             burst: Burst::default(),
             is_steady: true,
             unfound: Unfound::default(),
@@ -136,6 +146,59 @@ impl Finder {
         finder.rate = finder.estimator.rate();
         finder.is_steady = false;
         finder
+    }
+
+    /// Begins with a rate that was once true, and probably is, if none was found yet. The link behind a device may have been
+    /// slower than the device.
+    pub fn begin_at(&mut self, now: Instant, known: Rate) {
+        let bits = known.bits_per_second() as f64;
+        let is_found = self.hold.as_ref().is_some_and(|hold| !hold.is_limit);
+        let is_slower = self.limit.is_none_or(|limit| bits < limit * NEARLY_LIMIT);
+        if !is_found && is_slower {
+            *self = Self { limit: self.limit, ..Self::with_rate(now, self.most, known) };
+        }
+    }
+
+    /// Takes the rate that the kernel holds the server's own device to; `None`: none. Returns true if [`Finder::rate`] has
+    /// changed.
+    pub fn handle_limit(&mut self, now: Instant, limit: Option<Rate>) -> bool {
+        let bits = limit.map(|limit| limit.bits_per_second() as f64).filter(|bits| *bits < NO_BOTTLENECK_BITS);
+        if core::mem::replace(&mut self.limit, bits) == bits {
+            return false;
+        }
+        let before = self.rate;
+        match (&self.hold, bits) {
+            // The link behind the device is slower.
+            (Some(hold), Some(bits)) if hold.is_measured() && hold.known < bits * NEARLY_LIMIT => {}
+            (None, Some(bits)) if self.estimator.found_bits().is_some_and(|found| found < bits * NEARLY_LIMIT) => {}
+            (_, Some(bits)) => {
+                // What was known is of another link.
+                self.estimator.forget_known();
+                self.keep_limit(now, bits);
+            }
+            (_, None) => self.doubt_limit(now),
+        }
+        self.rate != before
+    }
+
+    /// The rate of the device is that of the link.
+    fn keep_limit(&mut self, now: Instant, bits: f64) {
+        let seen = match self.hold.take() {
+            Some(hold) => hold.correction.into_seen(),
+            None => self.estimator.lend(),
+        };
+        self.estimator.handle_known(now, bits);
+        self.is_steady = false;
+        let hold = Hold::of_limit(now, bits, self.most, seen);
+        self.rate = Some(hold.correction.rate());
+        self.hold = Some(Box::new(hold));
+    }
+
+    /// The kernel no longer holds the device to its rate. The link has at least that.
+    fn doubt_limit(&mut self, now: Instant) {
+        if let Some(hold) = self.hold.take_if(|hold| hold.is_limit) {
+            self.hold = Some(Box::new(Hold::new(now, hold.known, self.most, hold.correction.into_seen())));
+        }
     }
 
     /// The rate to send at now; `None` where pacing is not worth its cost.
@@ -204,7 +267,7 @@ impl Finder {
                 if hold.is_known(now) && !seen.is_elsewhere(now) {
                     self.estimator.handle_known(now, hold.known);
                 }
-                let is_too_low = self.estimator.is_too_low(now, hold.known, seen);
+                let is_too_low = !hold.is_limit && self.estimator.is_too_low(now, hold.known, seen);
                 match hold.handle_turn(now, load, &mut self.burst, self.estimator.knew_far_more(now, hold.known)) {
                     Next::Goes(_) if is_too_low => Next::Starves,
                     next => next,
@@ -235,9 +298,13 @@ impl Finder {
         } else if let Some(bits) = self.estimator.searches_at() {
             self.unfound.handle_turn(now, load.sent_bytes, bits);
         }
-        let changed = rate != self.rate;
-        self.rate = rate;
-        changed
+        let before = core::mem::replace(&mut self.rate, rate);
+        if let (Some(limit), Some(hold)) = (self.limit, &self.hold)
+            && hold.has_reached(now, limit)
+        {
+            self.keep_limit(now, limit);
+        }
+        self.rate != before
     }
 }
 
@@ -273,12 +340,32 @@ impl Hold {
             clear: 0,
             began: now,
             looks: Looks::default(),
+            is_limit: false,
         }
+    }
+
+    /// Keeps the rate of the device as if it had been given, in bits per second.
+    fn of_limit(now: Instant, bits: f64, most: Option<f64>, seen: RoundTrips) -> Self {
+        let mut hold = Self::new(now, bits, most, RoundTrips::default());
+        hold.correction = Correction::new(Rate::clamped(bits), Some(hold.most));
+        hold.correction.inherit(now, seen);
+        Self { is_limit: true, ..hold }
+    }
+
+    /// Whether the link is seen to have the rate of the device again, in bits per second.
+    fn has_reached(&self, now: Instant, limit: f64) -> bool {
+        let is_seen = self.is_measured() && !self.correction.seen().is_elsewhere(now);
+        !self.is_limit && (self.known > limit || is_seen && self.known >= limit * NEARLY_LIMIT)
     }
 
     /// Whether the rate is known well.
     fn is_known(&self, now: Instant) -> bool {
-        self.variance < FIRST_ERROR * FIRST_ERROR || now.ns_since(self.began) > HELD_NS
+        self.is_limit || self.is_measured() || now.ns_since(self.began) > HELD_NS
+    }
+
+    /// Whether what packets met has shown the rate.
+    fn is_measured(&self) -> bool {
+        self.variance < FIRST_ERROR * FIRST_ERROR
     }
 
     /// Looks which rate fits what packets meet.
@@ -313,6 +400,9 @@ impl Hold {
 
     /// `knew_more`: a far higher rate was known well lately.
     fn handle_turn(&mut self, now: Instant, load: Load, burst: &mut Burst, knew_more: bool) -> Next {
+        if self.is_limit {
+            return self.keep(now, load);
+        }
         self.look(now, burst);
         let fits = !knew_more && self.looks.suffice(now);
         match &mut self.watch {
@@ -368,6 +458,11 @@ impl Hold {
                 }
             }
         }
+        self.keep(now, load)
+    }
+
+    /// The correction decides.
+    fn keep(&mut self, now: Instant, load: Load) -> Next {
         self.correction.handle_turn(now, load);
         if let Some(bits) = self.correction.after_silence() {
             return Next::AtLeast(bits);
@@ -456,4 +551,74 @@ impl Hold {
 /// Whether a grant takes long on a link of this rate, in bits per second.
 fn is_slow(bits: f64, seen: &RoundTrips) -> bool {
     seen.chunk_ns(Rate::clamped(bits)) > CHUNK_MOST_NS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOAD: Load = Load { sent_bytes: 0, room_at: Instant::ORIGIN, waits: false, chunk_bytes: 4_542 };
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_ns(seconds * 1_000 * MS)
+    }
+
+    fn limit(mbit: f64) -> Option<Rate> {
+        Some(Rate::clamped(mbit * 1e6))
+    }
+
+    fn paced_mbit(finder: &mut Finder, now: Instant) -> f64 {
+        finder.handle_turn(now, LOAD);
+        finder.rate().unwrap().bits_per_second() as f64 / 1e6
+    }
+
+    #[test]
+    fn the_rate_of_the_device_is_followed_and_no_longer_counts_once_it_is_gone() {
+        let mut finder = Finder::new(None);
+        assert!(finder.handle_limit(at(1), limit(10.0)));
+        assert!(!finder.handle_limit(at(1), limit(10.0)), "nothing is new");
+        assert!((paced_mbit(&mut finder, at(1)) - 9.95).abs() < 0.01);
+        // In both directions, at once.
+        for (seconds, mbit) in [(2, 40.0), (3, 0.5)] {
+            assert!(finder.handle_limit(at(seconds), limit(mbit)));
+            assert_eq!(finder.known(), limit(mbit));
+            assert!((paced_mbit(&mut finder, at(seconds)) - 0.995 * mbit).abs() < 0.01);
+        }
+        finder.handle_limit(at(4), None);
+        assert_eq!(finder.known(), limit(0.5), "it is the best that is known");
+        // No queue has shown it, so it says nothing of what is behind the next limit.
+        finder.handle_limit(at(30), limit(20.0));
+        assert!((paced_mbit(&mut finder, at(30)) - 19.9).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_link_that_was_slower_than_the_device_before_a_restart_probably_is() {
+        // What was kept may come before what the kernel says, or after it.
+        for limit_first in [false, true] {
+            let mut finder = Finder::new(None);
+            if limit_first {
+                finder.handle_limit(at(0), limit(10.0));
+            }
+            finder.begin_at(at(0), Rate::clamped(4e6));
+            finder.handle_limit(at(0), limit(10.0));
+            let paced = paced_mbit(&mut finder, at(1));
+            assert!((3.5..4.1).contains(&paced), "limit first: {limit_first}, {paced}");
+            // That of a faster one says nothing.
+            let mut finder = Finder::new(None);
+            if limit_first {
+                finder.handle_limit(at(0), limit(10.0));
+            }
+            finder.begin_at(at(0), Rate::clamped(20e6));
+            finder.handle_limit(at(0), limit(10.0));
+            let paced = paced_mbit(&mut finder, at(1));
+            assert!((9.9..10.0).contains(&paced), "limit first: {limit_first}, {paced}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_rate_of_the_device_is_used_where_no_more_may_be() {
+        let mut finder = Finder::new(Some(0.8));
+        finder.handle_limit(at(0), limit(10.0));
+        assert!((paced_mbit(&mut finder, at(1)) - 8.0).abs() < 0.01);
+    }
 }

@@ -543,6 +543,13 @@ impl Collector for Sample {
             let help = "The rate paced at, in bits per second on the wire; absent while not paced";
             gauge.encode(encoder.encode_descriptor("uplink_rate_bits_per_second", help, None, MetricType::Gauge)?)?;
         }
+        if let Some(rate) = self.uplink.device_rate_bits_per_second {
+            let gauge = ConstGauge::new(i64::try_from(rate).unwrap_or(i64::MAX));
+            let help =
+                "The rate that the kernel holds the server's device to, where the rate is found; absent without one";
+            let name = "uplink_device_rate_bits_per_second";
+            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
         let mut family = encoder.encode_descriptor(
             "uplink_rate_doubted",
             "1 where round trips show that the given rate of the uplink is too high or too low, or show no rate",

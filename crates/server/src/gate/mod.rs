@@ -151,6 +151,9 @@ impl<T: Transport> Gate<T> {
         let driver = uplink.driver().clone();
         let address = address.map(|address| address.to_canonical());
         let is_local = address.is_some_and(|address| address.is_loopback());
+        if let Some(address) = address.filter(|_| !is_local) {
+            driver.handle_client(address);
+        }
         let flow = Flow::new(driver.clone(), peer, is_local);
         flow.handle_bare_segments(SEGMENTS_AT_OPEN);
         let mut gate = Self {

@@ -227,7 +227,11 @@ impl Estimator {
     /// Looks which rate fits what packets meet, and takes that for measured.
     fn look(&mut self, now: Instant, sent_bytes: u64) {
         let look = self.looks.rate(now, &self.round_trips, Instant::ORIGIN, self.estimate, 0.0);
-        if let Some(Look::Clear(Slope { bits, .. }) | Look::Faint(Slope { bits, .. })) = look {
+        if let Some(Look::Clear(slope) | Look::Slower(slope) | Look::Faint(slope)) = look {
+            let bits = slope.bits;
+            if matches!(look, Some(Look::Slower(_))) {
+                self.beside.handle_slower();
+            }
             (self.estimate, self.settled, self.is_measured, self.is_least) = (bits, bits, true, false);
             (self.phase, self.searches, self.verifies, self.congested_since) = (Phase::Cruise, false, None, now);
             self.begin_round(now, sent_bytes);
@@ -403,7 +407,7 @@ impl Estimator {
         }
         // A link that is faster than what was sent has no queue.
         let shown = shown.or(drain.shown).map(|shown| shown.min(self.most));
-        let well = self.beside.well(now);
+        let well = self.beside.believed(now);
         let shows_others = shown
             .zip(well)
             .is_some_and(|(shown, well)| drain.shows_others(now, seen, shown, self.settled, self.settled.max(well)));

@@ -359,6 +359,16 @@ fn the_rate_of_the_servers_own_device_shows_beside_jitter() {
     }
 }
 
+/// Every look shows the new rate, though none is clear and the queue seems to be of others.
+#[test]
+fn the_old_rate_of_the_servers_own_device_does_not_come_back() {
+    let link = Link::constant(rate(10.0)).then(CHANGES_S * S, rate(5.0)).unwrap();
+    let line = Line { load: 0.8, bottleneck: BottleneckAt::Server, ..Line::new(&link, ClientPath::DIRECT) };
+    let paced: Vec<f64> = (1..=24).map(|seed| paced(&serve_line(&line, None, seed), 23, ENDS_S)).collect();
+    let mean = paced.iter().sum::<f64>() / paced.len() as f64;
+    assert!(mean < 1.15 && paced.iter().all(|paced| *paced < 1.75), "{paced:.3?}");
+}
+
 /// Nothing has to be found where the kernel says to which rate it holds the device.
 #[test]
 fn the_limit_of_the_servers_own_device_is_used_from_the_start() {

@@ -3,6 +3,9 @@
 //! The rate that was known well before is kept: a link seldom changes, and others' traffic comes and goes. It may be that
 //! none was known, or that a far lower one seems to hold now. If work waits for long then, more is sent for a moment.
 //! The part of it that the link carries shows whether the rate is too low.
+//!
+//! Where packets meet what they would meet of a far slower link, the link is that one. The rate of before is then kept in
+//! mind for one case: that the link comes back.
 
 use crate::time::{Instant, MS};
 
@@ -15,6 +18,8 @@ pub(super) struct Beside {
     waits_since: Option<Instant>,
     /// How often that rate was tried while a far lower one seemed to be known.
     tries: u32,
+    /// Whether packets have met what they meet of a far slower link.
+    is_refuted: bool,
 }
 
 /// The gain of a probe beside a queue of others, and how long it lasts at least: what comes back has to show a rate.
@@ -36,7 +41,7 @@ impl Beside {
     /// The rate of the link is known well, in bits per second.
     pub fn handle_known(&mut self, now: Instant, bits: f64) {
         if !self.knew_more(now, bits) {
-            (self.well, self.tries) = (Some((now, bits)), 0);
+            (self.well, self.tries, self.is_refuted) = (Some((now, bits)), 0, false);
         }
     }
 
@@ -60,6 +65,16 @@ impl Beside {
     /// The rate that was known well lately, in bits per second.
     pub fn well(&self, now: Instant) -> Option<f64> {
         self.well.filter(|(at, _)| now.ns_since(*at) <= WELL_NS).map(|(_, bits)| bits)
+    }
+
+    /// Packets have met what they meet of a far slower link.
+    pub fn handle_slower(&mut self) {
+        self.is_refuted = true;
+    }
+
+    /// The same, unless a far slower link has shown since.
+    pub fn believed(&self, now: Instant) -> Option<f64> {
+        self.well(now).filter(|_| !self.is_refuted)
     }
 
     /// Whether a far higher rate than this was known well lately.

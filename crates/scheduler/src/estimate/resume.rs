@@ -19,6 +19,11 @@ impl Estimator {
         self.beside = Beside::default();
     }
 
+    /// Packets have met what they meet of a far slower link than was known.
+    pub(crate) fn doubt_known(&mut self) {
+        self.beside.handle_slower();
+    }
+
     /// Takes whether work waits.
     pub(crate) fn handle_backlog(&mut self, now: Instant, waits: bool) {
         self.beside.handle_backlog(now, waits);
@@ -43,7 +48,8 @@ impl Estimator {
                 self.beside.starves_alone(now, self.estimate, grant_ns) && seen.are_clients_new(now)
             }
         };
-        let knows_more = knew_more && (waits_long || seen.is_surely_elsewhere(now));
+        let believes_more = knew_more && self.beside.believed(now).is_some();
+        let knows_more = believes_more && (waits_long || seen.is_surely_elsewhere(now));
         knows_more || self.is_back(now, bits, seen) || since_probe_ns >= self.probe_after_ns && starves()
     }
 
@@ -124,7 +130,7 @@ impl Estimator {
     /// holds again. Where the link has become far faster, probes look whether that rate holds.
     pub(crate) fn resume_with_try(&mut self, now: Instant, sent_bytes: u64, bits: f64, seen: RoundTrips) {
         let probe_after_ns = self.probe_after_ns;
-        let well = self.beside.well(now).filter(|_| seen.is_surely_elsewhere(now));
+        let well = self.beside.believed(now).filter(|_| seen.is_surely_elsewhere(now));
         let known = self.beside.well(now).filter(|_| self.is_back(now, bits, &seen));
         self.beside.handle_try(now, bits);
         self.resume(now, bits.max(well.unwrap_or(0.0)));

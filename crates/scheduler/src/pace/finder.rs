@@ -263,6 +263,9 @@ impl Finder {
                 Next::Seeks
             }
             Some(hold) => {
+                if !hold.is_limit && hold.look(now, &self.burst) {
+                    self.estimator.doubt_known();
+                }
                 let seen = hold.correction.seen();
                 if hold.is_known(now) && !seen.is_elsewhere(now) {
                     self.estimator.handle_known(now, hold.known);
@@ -368,27 +371,28 @@ impl Hold {
         self.variance < FIRST_ERROR * FIRST_ERROR
     }
 
-    /// Looks which rate fits what packets meet.
-    fn look(&mut self, now: Instant, burst: &Burst) {
+    /// Looks which rate fits what packets meet. Returns whether that is one of a far slower link.
+    fn look(&mut self, now: Instant, burst: &Burst) -> bool {
         let may_look = match &self.watch {
             Watch::Sounds(sounding) => !sounding.is_under_way(),
             Watch::Tries(trials) => !trials.is_under_way() && !trials.is_blind(),
         };
         if !may_look {
-            return;
+            return false;
         }
         let seen = self.correction.seen();
         let before = self.known;
-        match self.looks.rate(now, seen, self.began, self.known, burst.bytes()) {
-            Some(Look::Clear(slope)) => self.average(slope),
-            Some(Look::Faint(slope)) => {
-                self.average(slope);
-                // The correction keeps what it has learned at a rate that is known well.
-                if (self.known / before - 1.0).abs() < FAINT_CHANGES {
-                    return;
-                }
-            }
-            None => return,
+        let look = self.looks.rate(now, seen, self.began, self.known, burst.bytes());
+        let Some(Look::Clear(slope) | Look::Slower(slope) | Look::Faint(slope)) = look else { return false };
+        let is_slower = matches!(look, Some(Look::Slower(_)));
+        if is_slower {
+            (self.known, self.variance, self.strange) = (slope.bits, FIRST_ERROR * FIRST_ERROR, 0);
+        } else {
+            self.average(slope);
+        }
+        // The correction keeps what it has learned at a rate that is known well.
+        if matches!(look, Some(Look::Faint(_))) && (self.known / before - 1.0).abs() < FAINT_CHANGES {
+            return false;
         }
         let most = match &self.watch {
             Watch::Sounds(_) => self.most,
@@ -396,6 +400,7 @@ impl Hold {
             Watch::Tries(_) => RESTS,
         };
         self.correction.recenter(self.known, most);
+        is_slower
     }
 
     /// `knew_more`: a far higher rate was known well lately.
@@ -403,7 +408,6 @@ impl Hold {
         if self.is_limit {
             return self.keep(now, load);
         }
-        self.look(now, burst);
         let fits = !knew_more && self.looks.suffice(now);
         match &mut self.watch {
             Watch::Sounds(sounding) => {

@@ -7,6 +7,9 @@
 //!
 //! Whether the known rate still holds is seen more often than which rate holds: a twentieth of the packets may differ.
 //!
+//! A far slower link may show in look after look, though none is clear, as on the server's own device. Its rate is then taken,
+//! too, and the rate of before is no longer believed.
+//!
 //! Beside jitter no look is clear. But jitter is noise: each packet has its own. So it averages out over some hundred packets,
 //! and the rates of several looks that are [faint] are alike. A queue of others or of a client's own line is no noise: it rises
 //! and falls slowly. So a look counts as far as what differs is noise.
@@ -32,12 +35,16 @@ pub(crate) struct Looks {
     /// When a far higher rate was likelier by far beside noise, last.
     likelier: Option<Instant>,
     faint: Faint,
+    /// Looks that show a far slower link again and again.
+    slower: Faint,
 }
 
 /// The rate of the link, by one look or by several.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Look {
     Clear(Slope),
+    /// Clear, or again and again, and of a link that is far slower than the known rate.
+    Slower(Slope),
     Faint(Slope),
 }
 
@@ -90,6 +97,15 @@ const PEAK_LACKS: f64 = 2.0;
 /// because looks within two seconds have nearly the same packets.
 const ERROR: f64 = 0.2;
 const ERROR_LEAST: f64 = 0.02;
+/// A link is far slower below this part of the known rate. Others leave a part of the link that looks like a slower one, so a
+/// single look shows it with this correlation at least.
+const SLOWER: f64 = 0.6;
+const SLOWER_FITS: f64 = 0.95;
+/// Looks with such a correlation, and so much more than that of the known rate, count together if they show the same far slower
+/// link again and again. Each counts for so much, in nats.
+const AGAIN_FITS: f64 = 0.6;
+const AGAIN_MORE: f64 = 0.2;
+const AGAIN_NATS: f64 = 0.8;
 /// The known rate is late to fit again after so many times its usual interval, within these bounds. Of the usual interval, the
 /// last one has this weight.
 const FITS_LATE: f64 = 3.0;
@@ -129,6 +145,7 @@ impl Looks {
         }
         self.last = now;
         self.faint.fade(elapsed_ns);
+        self.slower.fade(elapsed_ns);
         let packets = seen.recent(now, since)?;
         let of_known = packets.fit_with(known, burst_bytes)?;
         if packets.fits_most(&of_known) {
@@ -149,7 +166,15 @@ impl Looks {
         }
         if let Some(clear) = packets.rate_that_fits(now, found) {
             self.faint = Faint::default();
-            return Some(Look::Clear(clear));
+            let is_slower = found.correlation >= SLOWER_FITS && found.bits < known * SLOWER;
+            return Some(if is_slower { Look::Slower(clear) } else { Look::Clear(clear) });
+        }
+        if found.is_far_slower(&of_known) {
+            self.slower.add(found.bits, AGAIN_NATS);
+            if let Some(slower) = self.slower.rate() {
+                self.slower = Faint::default();
+                return Some(Look::Slower(slower));
+            }
         }
         if !seen.is_elsewhere(now) {
             self.faint.add(found.bits, packets.evidence(now, elapsed_ns, &found));
@@ -302,6 +327,12 @@ impl Fit {
     /// Whether this one fits clearly better.
     fn is_better_than(&self, other: &Self) -> bool {
         self.correlation >= other.correlation + PEAK || other.lacks() >= PEAK_LACKS * self.lacks()
+    }
+
+    /// Whether such a link is far slower than the known one, and fits far better.
+    fn is_far_slower(&self, of_known: &Self) -> bool {
+        let fits = self.correlation >= AGAIN_FITS.max(of_known.correlation + AGAIN_MORE) && PART.contains(&self.part);
+        fits && self.bits < SLOWER * of_known.bits
     }
 
     /// The part of what packets met that is explained.

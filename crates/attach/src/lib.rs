@@ -6,7 +6,7 @@ mod attach;
 mod connections;
 mod earlier;
 mod error;
-pub mod limit;
+mod limit;
 mod maps;
 mod netlink;
 mod options;
@@ -22,6 +22,7 @@ mod verdict;
 
 pub use attach::{Attached, Detached, How, attach, commands, detach};
 pub use error::AttachError;
+pub use limit::{Limit, device_towards, limit};
 pub use options::{AttachOptions, Others, TrafficClass};
 pub use relearn::{Relearned, relearn};
 pub use response_rank::{Measure, ResponseRank};

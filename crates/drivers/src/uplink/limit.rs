@@ -1,9 +1,9 @@
 //! The rate that the kernel holds the server's own device to, for a rate that is found. It counts while all clients are
 //! reached through that device.
 
-use std::{io, net::IpAddr, time::Duration};
+use std::{convert::Infallible, io, net::IpAddr, time::Duration};
 
-use attach::limit::{Limit, device_towards, limit};
+use attach::{Limit, device_towards, limit};
 use kernel::traffic_events::TrafficEvents;
 use tokio::{
     task::spawn_blocking,
@@ -21,15 +21,19 @@ const CLIENT_EVERY: Duration = Duration::from_secs(1);
 /// Where one was reached through another device, the limit does not count for so long.
 const ELSEWHERE: Duration = Duration::from_secs(300);
 
-/// Tells the driver of the rate of the device, and of its changes. It ends only where the kernel does not say.
+/// Tells the driver of the rate of the device, and of its changes.
 pub(super) async fn follow(driver: &Driver) {
-    if let Err(error) = follow_changes(driver).await {
-        tracing::debug!(%error, "whether the server's device is held to a rate cannot be read");
+    loop {
+        let Err(error) = follow_changes(driver).await;
+        tracing::debug!(%error, "whether the server's device is held to a rate cannot be read; it is tried again later");
         driver.handle_device_rate(None);
+        // The device may have gone while it was looked at.
+        sleep(EVERY).await;
     }
 }
 
-async fn follow_changes(driver: &Driver) -> io::Result<()> {
+/// Ends with the first error.
+async fn follow_changes(driver: &Driver) -> io::Result<Infallible> {
     // Changes after the first look are not missed.
     let events = TrafficEvents::open()?;
     let (mut known, mut elsewhere) = (None, None::<Instant>);
